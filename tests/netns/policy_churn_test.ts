@@ -5,11 +5,18 @@
  * `KUBE_RELAY_SEED` repeats a run.
  */
 import { assert, assertEquals } from "@std/assert";
+import type { ClusterNetworkPolicySpec } from "../../lib/api/kinds/cluster_network_policy.ts";
 import type { NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import type { PolicyState } from "../../lib/policy/policy_state.ts";
 import { caseAddresses } from "../policy/case_addresses.ts";
 import { casePods } from "../policy/policy_case.ts";
-import { podKey, policyKey, setPod, setPolicy } from "../support/builders/policy_objects.ts";
+import {
+  podKey,
+  policyKey,
+  setClusterPolicy,
+  setPod,
+  setPolicy,
+} from "../support/builders/policy_objects.ts";
 import { chooseSeed, randomFrom } from "../support/builders/seeded_random.ts";
 import { PolicyCaseScene } from "../support/stages/policy_case_scene.ts";
 import { clusterIpOf } from "../support/stages/policy_case_services.ts";
@@ -51,6 +58,38 @@ const HARMLESS: readonly (readonly [namespace: string, spec: NetworkPolicySpec])
   }],
 ];
 
+const fromNamespaces = (turn: object) => [{
+  namespaces: { matchLabels: { ns: "z" }, matchExpressions: [{ key: "turn", ...turn }] },
+}];
+
+const inX = (podSelector: object) => ({
+  pods: { namespaceSelector: { matchLabels: { ns: "x" } }, podSelector },
+});
+
+/**
+ * Nothing of namespace `z` reaches `x`, by another rule whenever a label of `z` changes; to `x/c`, only
+ * while no NetworkPolicy isolates it for ingress, which then denies as well.
+ */
+const CLUSTER: readonly Partial<ClusterNetworkPolicySpec>[] = [{
+  subject: inX({ matchLabels: { pod: "b" } }),
+  ingress: [
+    { action: "Deny", from: fromNamespaces({ operator: "In", values: ["1"] }) },
+    { action: "Pass", from: [{ pods: { namespaceSelector: {}, podSelector: FAKE } }] },
+    { action: "Deny", from: fromNamespaces({ operator: "NotIn", values: ["1"] }) },
+    { action: "Accept", from: [{ namespaces: {} }] },
+  ],
+}, {
+  tier: "Baseline",
+  subject: inX({ matchLabels: { pod: "c" } }),
+  ingress: [{ action: "Deny", from: [{ namespaces: { matchLabels: { ns: "z" } } }] }],
+}];
+
+/** Each of them has one of two names. */
+function setCluster(state: PolicyState, number: number, turn: number): void {
+  setClusterPolicy(state, `c${number}-${turn}`, CLUSTER[number]!);
+  state.setClusterPolicy(policyKey(`c${number}-${1 - turn}`), undefined);
+}
+
 function pick<T>(values: readonly T[], random: () => number): T {
   return values[Math.floor(random() * values.length)]!;
 }
@@ -84,6 +123,8 @@ function change(state: PolicyState, random: () => number): void {
     const key = `${namespace}/c${number}`;
     if (state.policies.has(policyKey(key))) state.setPolicy(policyKey(key), undefined);
     else setPolicy(state, key, spec);
+  } else if (kind < 0.85) {
+    setCluster(state, pick([0, 1], random), pick([0, 1], random));
   } else if (kind < 0.9) {
     const name = pick(["x", "y", "z"], random);
     const labels = { ns: name, turn: pick(["1", "2"], random) };
@@ -99,6 +140,7 @@ function setUp(state: PolicyState): void {
     state.setNamespace(name, { metadata: { name, labels: { ns: name } } });
   }
   for (const key of casePods()) setRealPod(state, key);
+  for (const number of CLUSTER.keys()) setCluster(state, number, 0);
   setPolicy(state, "x/base", {
     podSelector: A,
     ingress: [{ from: [{ namespaceSelector: { matchLabels: { ns: "y" } } }] }],
@@ -141,7 +183,7 @@ async function churn(scene: PolicyCaseScene, { openDenials }: PolicyWire): Promi
 /** Connections that always pass: on one bridge, between the nodes, and out of a namespace that changes. */
 const PASSING = [["y/a", "x/a"], ["y/c", "x/a"], ["x/b", "z/c"]] as const;
 /** And those that never do. */
-const DENIED = [["z/a", "x/a"], ["z/c", "x/a"]] as const;
+const DENIED = [["z/a", ["x/a"]], ["z/c", ["x/a"]], ["z/b", ["x/b", "x/c"]]] as const;
 
 async function startLoads(scene: PolicyCaseScene): Promise<void> {
   for (const [from, to] of PASSING) {
@@ -155,9 +197,11 @@ async function startLoads(scene: PolicyCaseScene): Promise<void> {
     await scene.client(from).startLoad(targets, { perSecond: LOAD_PER_SECOND });
   }
   for (const [from, to] of DENIED) {
-    const address = caseAddresses("IPv4").addressOf(to);
-    const target = { protocol: "TCP", port: 80, address, expect: [] } as const;
-    await scene.client(from).startLoad([target], { perSecond: LOAD_PER_SECOND, timeoutMs: 500 });
+    const targets = to.map((key) => {
+      const address = caseAddresses("IPv4").addressOf(key);
+      return { protocol: "TCP", port: 80, address, expect: [] } as const;
+    });
+    await scene.client(from).startLoad(targets, { perSecond: LOAD_PER_SECOND, timeoutMs: 500 });
   }
 }
 
