@@ -65,6 +65,7 @@ async function startRelay(objects: readonly RawObject[], args: readonly string[]
       relay.until(
         `${object.metadata.name} is ${reason}`,
         () => statusOf(object).conditions?.[0]?.reason === reason,
+        { stepMs: 500 },
       ),
     [Symbol.asyncDispose]: async () => {
       await relay[Symbol.asyncDispose]();
@@ -83,6 +84,7 @@ Deno.test("a LoadBalancerPool is used, changed and removed while kube-relay runs
   await relay.until(
     "its use is known",
     () => JSON.stringify(statusOf(office).ipv4) === '{"used":1,"total":"1"}',
+    { stepMs: 500 },
   );
   assertEquals(statusOf(office).conditions?.[0]?.reason, "Used");
 
@@ -92,6 +94,7 @@ Deno.test("a LoadBalancerPool is used, changed and removed while kube-relay runs
   await relay.until(
     "both are counted",
     () => JSON.stringify(statusOf(office).ipv4) === '{"used":2,"total":"5"}',
+    { stepMs: 500 },
   );
   const moved = relay.backends.calls.filter((call) => call === "remove 192.0.2.0");
   assertEquals(moved, [], "the first address was answered for all the time");
@@ -181,7 +184,9 @@ Deno.test("a BgpPeer is used, and each node writes its session", async () => {
   await relay.until("all are peers", () => names() === "peer_198_51_100_9,spine,tor_1");
   assertEquals(daemon.plan!.peers[2]!.passwordSecret, { name: "kube-relay-bgp", key: "tor" });
   await untilUsed(tor);
-  await relay.until("the sessions are known", () => statusOf(spine).established === "1 of 1");
+  await relay.until("the sessions are known", () => statusOf(spine).established === "1 of 1", {
+    stepMs: 500,
+  });
   assertEquals(statusOf(spine).sessions, { [NODE]: "Established" });
 
   change(peer("spine", { address: "198.51.100.9", as: 64514 }));

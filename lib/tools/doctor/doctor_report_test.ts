@@ -127,6 +127,7 @@ Deno.test("doctor exits with 0 if kube-relay can run here, and knows the machine
   }));
 
 const POOL = ["--routing", "--load-balancer-pools=192.0.2.0/28"];
+const OBJECTS = ["--routing", "--routing-objects"];
 const POOL6 = ["--routing", "--load-balancer-pools=2001:db8::/120"];
 const IPVS = [...POOL, "--mode=ipvs"];
 
@@ -197,6 +198,23 @@ const FINDINGS: readonly (readonly [string, readonly string[], Machine, readonly
   ["the tools that are missing for pools of IPv6", POOL6, { answers: NO_TOOLS }, [
     "warning layer2-tools: ndisc6, which sends neighbour solicitations: ndisc6 is not installed",
   ]],
+  ["what pools of objects may need", [...OBJECTS, "--mode=ipvs"], {
+    answers: { ...NO_TOOLS, ...arpIgnore(0).answers },
+    addresses: { "192.0.2.17": "eth0", "127.0.0.1": "lo" },
+  }, [
+    "warning layer2-tools: arping, which sends gratuitous ARP: arping is not installed; " +
+    "ndisc6, which sends neighbour solicitations: ndisc6 is not installed",
+    "warning layer2-arp: net.ipv4.conf.eth0.arp_ignore is 0",
+  ]],
+  [
+    "nothing if objects are announced by BGP",
+    [
+      ...OBJECTS,
+      ...["--bgp", "--load-balancer-announce=bgp"],
+    ],
+    { answers: NO_TOOLS, daemon: "answers" },
+    [],
+  ],
   ["missing capabilities", POOL, { capabilities: "1000" }, [
     "warning layer2-capabilities: tools are started without CAP_NET_RAW",
   ]],

@@ -3,7 +3,7 @@ import { routingSettingsOf } from "../../config/parse_routing.ts";
 import { hostFileSystem, type ManifestFileSystem } from "../../kube/manifests/manifests.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
-import { rangeOf } from "../../net/address_range.ts";
+import { type AddressRange, rangeOf } from "../../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
@@ -28,7 +28,11 @@ export async function examineRouting(
   const { dependencies: { commands, network }, configuration: { proxy }, signal } = edges;
   if (!proxy.routing.enabled) return [];
   const settings = routingSettingsOf(proxy.routing);
-  const layer2 = settings.pools.filter(({ announce }) => announce === "layer2");
+  const { announce } = proxy.routing;
+  const layer2 = [
+    ...settings.pools.filter(({ announce }) => announce === "layer2"),
+    ...settings.objects && announce === "layer2" ? [{ ranges: IP_FAMILIES.map(allOf) }] : [],
+  ];
   const networks = network.interfaceAddresses().flatMap(({ network }) => network ?? []);
   const families = IP_FAMILIES.filter((family) =>
     networks.some((each) => cidrFamilyOf(each) === family)
@@ -65,6 +69,11 @@ export async function examineRouting(
   ];
 }
 
+/** An object that comes later may have any address. */
+function allOf(family: IpFamily): AddressRange {
+  return rangeOf((family === "IPv4" ? "0.0.0.0/0" : "::/0") as Cidr);
+}
+
 /** Whether the BGP daemon answers. */
 async function daemonFindings(
   { dependencies }: Edges,
@@ -84,14 +93,16 @@ async function daemonFindings(
   });
 }
 
+/** Interfaces on which modes of Services hold their addresses. */
+const OF_SERVICES: readonly string[] = ["lo", "kube-ipvs0"];
+
 /** The addresses of a pool that cannot be used, or that belong to something else. */
 function poolFindings(
   { dependencies: { network }, configuration: { proxy, relay } }: Edges,
   { pools, objects }: RoutingSettings,
 ): readonly HostFinding[] {
   const own = network.interfaceAddresses().flatMap(({ address, interfaceName }) => {
-    // Modes of Services hold their addresses there.
-    if (interfaceName === "lo" || interfaceName === "kube-ipvs0") return [];
+    if (OF_SERVICES.includes(interfaceName)) return [];
     const pool = poolOf(pools, address);
     return pool ? [`pool '${pool.name}' has ${address} of ${interfaceName}`] : [];
   });
@@ -131,7 +142,7 @@ function poolFindings(
   ];
 }
 
-function overlapsPool({ ranges }: AddressPool, cidr: Cidr): boolean {
+function overlapsPool({ ranges }: Pick<AddressPool, "ranges">, cidr: Cidr): boolean {
   const [family, { first, last }] = [cidrFamilyOf(cidr), rangeOf(cidr)];
   return ranges.some((range) =>
     range.family === family && range.first <= last && first <= range.last
@@ -146,7 +157,7 @@ const TOOLS = [
 
 async function toolFindings(
   commands: CommandRunner,
-  layer2: readonly AddressPool[],
+  layer2: readonly Pick<AddressPool, "ranges">[],
   signal: AbortSignal,
 ): Promise<readonly HostFinding[]> {
   const missing: string[] = [];
@@ -174,13 +185,14 @@ async function toolFindings(
 /** In ipvs mode all addresses are on a device of each node; userspace mode leaves those of layer 2 alone. */
 async function arpFindings(
   { dependencies, configuration: { proxy: { ipvs, routing } } }: Edges,
-  layer2: readonly AddressPool[],
+  layer2: readonly Pick<AddressPool, "ranges">[],
 ): Promise<readonly HostFinding[]> {
   if (ipvs.strictARP) return [];
   const { interfaces } = routing.layer2;
   // Else the interfaces whose network has addresses of a pool.
-  const linked = dependencies.network.interfaceAddresses().filter(({ network }) =>
-    network !== undefined && layer2.some((pool) => overlapsPool(pool, network))
+  const linked = dependencies.network.interfaceAddresses().filter(({ interfaceName, network }) =>
+    network !== undefined && !OF_SERVICES.includes(interfaceName) &&
+    layer2.some((pool) => overlapsPool(pool, network))
   );
   const devices = interfaces.length > 0
     ? interfaces
