@@ -2,11 +2,13 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { createServer, type TLSSocket } from "node:tls";
 import type { AddressInfo } from "node:net";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import { OpenFiles } from "../../lib/os/open_files.ts";
 import { tryParseServerNameClaim } from "../../lib/net/server_name.ts";
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testClientHello } from "../../tests/support/builders/client_hello.ts";
 import {
+  testForward,
   type TestServicePlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
@@ -225,6 +227,37 @@ Deno.test("UserspaceBackend tells its workers only what changes, and all of it t
     "blog",
     "",
     "",
+  ]);
+});
+
+Deno.test("UserspaceBackend gives a shared socket to a Service with room for it", async () => {
+  await using shop = echo("shop");
+  await using test = new TestUserspaceBackend({ openFiles: new OpenFiles(256) });
+  const port = unusedPort();
+  const externalIps = Array.from({ length: 200 }, (_, index) => `127.96.43.${index + 1}`);
+  // Without room it comes first, and another one still gets its connections.
+  const plans = [
+    sharer("large", port, { sni: BLOG, to: [shop.endpoint], externalIps: [...externalIps, VIP] }),
+    sharer("shop", port, { sni: SHOP, to: [shop.endpoint] }),
+  ];
+  const { quarantined } = await test.sync(plans);
+  assertEquals(quarantined.map(({ key }) => key), [plans[0]!.key]);
+  assertEquals((await exchange(port, testClientHello({ names: [SHOP] }))).slice(0, 4), "shop");
+});
+
+Deno.test("UserspaceBackend reports a Service whose endpoints lead back at a shared address only", async () => {
+  await using shop = echo("shop");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const external = testForward(`${VIP}:${port}`);
+  const looped = { external, externalFromCluster: external };
+  const plan = sharer("blog", port, { sni: BLOG, to: [shop.endpoint], ...looped });
+  const { quarantined } = await test.sync([
+    plan,
+    sharer("shop", port, { sni: SHOP, to: [shop.endpoint] }),
+  ]);
+  assertEquals(quarantined.map(({ key, address }) => [key, address]), [
+    [plan.key, `${VIP}:${port}/TCP`],
   ]);
 });
 

@@ -329,7 +329,10 @@ export class ServiceSockets {
     this.#touched.delete(socket);
     const open = this.#open.get(socket);
     const owner = this.#ownerOf(socket);
-    for (const key of this.#claims.at(socket)) this.quarantine.delete(key, socket);
+    for (const key of this.#claims.at(socket)) {
+      // Those without an endpoint may be in quarantine for that.
+      if (this.#isOpen(key, socket)) this.quarantine.delete(key, socket);
+    }
     const entry = owner === undefined ? undefined : this.entries.get(owner);
     const at = entry?.addresses.get(socket);
     if (!entry || !at) return this.#retire(open);
@@ -399,12 +402,21 @@ export class ServiceSockets {
     }
   }
 
-  /** The ServicePort that has a socket: the first with an endpoint. */
+  /** The ServicePort that has a socket: the first with an endpoint and room for a socket. */
   #ownerOf(socket: SocketKey): ServicePortKey | undefined {
-    for (const key of this.#claims.at(socket)) {
-      if (this.entries.get(key)?.addresses.get(socket)?.open) return key;
-    }
-    return undefined;
+    const [first, ...others] = [...this.#claims.at(socket)]
+      .filter((key) => this.#isOpen(key, socket));
+    if (others.length === 0) return first;
+    const current = this.#open.get(socket)?.owner;
+    return [first!, ...others].find((key) => {
+      const { plan } = this.entries.get(key)!;
+      return key === current ||
+        this.#forwarding.openFiles.mayListen(serviceKey(plan.name), this.#filesOf(plan));
+    }) ?? first;
+  }
+
+  #isOpen(key: ServicePortKey, socket: SocketKey): boolean {
+    return this.entries.get(key)?.addresses.get(socket)?.open === true;
   }
 
   /** Sockets that a frontend takes. */
@@ -486,9 +498,11 @@ export class ServiceSockets {
     const refusal = openFiles.takeListener(service, files);
     if (refusal !== undefined) {
       // One item, not one for each address: a small Service may have 100,000 of them.
-      if (this.quarantine.has(owner, MORE_ADDRESSES)) return;
-      const reason = `Cannot listen on all addresses: ${refusal}`;
-      return this.quarantine.add({ key: owner, address: MORE_ADDRESSES, reason });
+      return this.#quarantineSocket(
+        at.socket,
+        `Cannot listen on all addresses: ${refusal}`,
+        MORE_ADDRESSES,
+      );
     }
     let failure: unknown;
     for (const port of isStandIn ? standInPorts(service, { ...at, protocol }) : [at.port]) {
@@ -518,10 +532,8 @@ export class ServiceSockets {
     this.#quarantineSocket(at.socket, `Cannot listen on ${at.socket}: ${problem}`);
   }
 
-  #quarantineSocket(socket: SocketKey, reason: string): void {
-    for (const key of this.#claims.at(socket)) {
-      this.quarantine.add({ key, address: socket, reason });
-    }
+  #quarantineSocket(socket: SocketKey, reason: string, address: string = socket): void {
+    for (const key of this.#claims.at(socket)) this.quarantine.add({ key, address, reason });
   }
 }
 
