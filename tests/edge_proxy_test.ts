@@ -244,7 +244,7 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
     ]);
     assertEquals(settings["default/mistaken"], [
       "max-connections 7",
-      "annotation kube-relay.io/balance is not used: its value is invalid",
+      "annotation kube-relay.io/balance has an invalid value",
     ]);
   });
 

@@ -17,6 +17,8 @@ interface Grammar<Value> {
   /** `undefined` = not valid. */
   parse(text: string): Value | undefined;
   format(value: Value): string;
+  /** What is used of a value that is not valid. @default {nothing: the setting has its default} */
+  salvage?(text: string): Value;
 }
 
 /** One annotation for mode userspace. */
@@ -83,10 +85,14 @@ export const EDGE_ANNOTATIONS = {
   ),
   sni: row(
     "sni",
-    listOf(
-      "of host names in ASCII, such as shop.example.com, *.example.com or *",
+    // By default, a Service has all of an address: a mistake would take it from others.
+    salvaged(
+      listOf(
+        "of host names in ASCII, such as shop.example.com, *.example.com or *",
+        tryParseServerNameClaim,
+        String,
+      ),
       tryParseServerNameClaim,
-      String,
     ),
   ),
   maxConnections: row("max-connections", wholeNumber(1, 1_000_000)),
@@ -261,6 +267,16 @@ function listOf<Item>(
     },
     format: (items) => items.map(format).join(", "),
   };
+}
+
+/** Uses the valid items of a list that is not valid. */
+function salvaged<Item>(
+  list: Grammar<readonly Item[]>,
+  parse: (text: string) => Item | undefined,
+): Grammar<readonly Item[]> {
+  const itemsOf = (text: string) =>
+    text.split(",", MOST_ITEMS).flatMap((each) => parse(each.trim()) ?? []);
+  return { ...list, salvage: itemsOf };
 }
 
 function addressRanges(): Grammar<readonly Cidr[]> {

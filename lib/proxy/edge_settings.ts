@@ -33,15 +33,17 @@ export function edgeSettingsOf(
   const values: [string, unknown][] = [];
   const unused: string[] = [];
   for (const setting of NAMES) {
-    const { name, parse, expected } = EDGE_ANNOTATIONS[setting];
+    const { name, parse, expected, salvage } = EDGE_ANNOTATIONS[setting];
     const text = annotations[name];
     if (text === undefined) continue;
-    const value = parse(text.trim());
+    const valid = parse(text.trim());
+    const value = valid ?? salvage?.(text);
     if (value !== undefined) values.push([setting, value]);
-    else {
+    if (valid === undefined) {
       unused.push(name);
       if (areChecked) continue;
-      const message = `The annotation is not used: it ${expected}`;
+      const unusable = salvage ? "Invalid items of the annotation are" : "The annotation is";
+      const message = `${unusable} not used: it ${expected}`;
       problems.report(`metadata.annotations['${name}']`, text, message);
     }
   }
@@ -88,10 +90,10 @@ export function describeEdgeSettings(settings: EdgeSettings): readonly string[] 
   const used = NAMES.filter((setting) => settings[setting] !== undefined).map((setting) => {
     const { name, format } = EDGE_ANNOTATIONS[setting];
     // TypeScript does not see that the value belongs to the row of the same name.
-    const text = (format as (value: unknown) => string)(settings[setting]);
+    const text = (format as (value: unknown) => string)(settings[setting]) || "(none)";
     return `${name.slice(name.indexOf("/") + 1)} ${text}`;
   });
   const unused = (settings.unused ?? [])
-    .map((name) => `annotation ${name} is not used: its value is invalid`);
+    .map((name) => `annotation ${name} has an invalid value`);
   return [...used, ...unused];
 }

@@ -119,10 +119,21 @@ Deno.test("servicePortsFromService() reports a health check that UDP ports canno
   assertEquals(problemsOf("TCP", check), []);
 });
 
+Deno.test("servicePortsFromService() keeps the valid server names of a list with others, or none: never all", () => {
+  const { name, expected } = EDGE_ANNOTATIONS.sni;
+  for (const [text, sni] of [["a.test, b c,*.b.test", "a.test, *.b.test"], ["a b", "(none)"]]) {
+    const { edge, problems } = readOne("sni", text!);
+    assertEquals(describeEdgeSettings(edge!)[0], `sni ${sni}`);
+    assertEquals(edge?.unused, [name]);
+    const message = `Invalid items of the annotation are not used: it ${expected}`;
+    assertEquals(problems.map((problem) => problem.message), [message]);
+  }
+});
+
 Deno.test("describeEdgeSettings() names an annotation that is not used after the others", () => {
   const { edge } = read({ "kube-relay.io/balance": "x", "kube-relay.io/max-connections": "5" });
   assertEquals(describeEdgeSettings(edge!), [
     "max-connections 5",
-    "annotation kube-relay.io/balance is not used: its value is invalid",
+    "annotation kube-relay.io/balance has an invalid value",
   ]);
 });

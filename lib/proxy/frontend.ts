@@ -58,10 +58,8 @@ export function frontendsOf(plan: ServicePlan): readonly Frontend[] {
   } as const;
   const isRejected = plan.external.kind === "reject" && plan.externalFromCluster.kind === "reject";
   const admitted = isRejected ? undefined : admittedSources(plan);
-  const named = (address: IpAddress) => {
-    const shared = plan.shared?.find((each) => each.address === address);
-    return { address, ...(shared && { names: shared.names }) };
-  };
+  const shared = new Map(plan.shared?.map(({ address, names }) => [address, { names }]));
+  const named = (address: IpAddress) => ({ address, ...shared.get(address) });
   for (const address of plan.externalIps) {
     frontends.push({ ...outside, role: "ExternalIP", ...named(address) });
   }

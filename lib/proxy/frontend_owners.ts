@@ -220,7 +220,9 @@ export class FrontendOwners {
         found.push({ ...wanted, owner: first.owner, why: first.why, isByName: true });
       } else if (typeof owner !== "string") found.push({ ...wanted, owner });
       else {
-        const why = precedence(this.#claimants.get(owner), claimant, textOf(wanted, protocol));
+        const [holder, frontend] = [this.#claimants.get(owner), textOf(wanted, protocol)];
+        const isUnshared = names && !isClusterIpOf(holder, frontend);
+        const why = isUnshared ? "unshared" : precedence(holder, claimant, frontend);
         found.push({ ...wanted, owner, why });
       }
     }
@@ -249,7 +251,8 @@ export class FrontendOwners {
       if (names) {
         if (this.#holderOf(frontend, claimant) !== undefined) continue;
         const refused = this.#refusedNames({ ...wanted, names }, claimant);
-        const rest = names.filter((each) => !refused.some(({ name }) => name === each));
+        const others = new Set(refused.map(({ name }) => name));
+        const rest = names.filter((each) => !others.has(each));
         found.set(address, { address, names: rest, ...(refused.length > 0 && { refused }) });
       } else if (this.#claims.first(frontend) === key && this.#hasOtherSharer(frontend, key)) {
         found.set(address, { address, names: [ANY_NAME] });
@@ -455,7 +458,6 @@ function precedence(
   frontend: ClaimedFrontend,
 ): Precedence {
   if (isClusterIpOf(owner, frontend) && !isClusterIpOf(claimant, frontend)) return "cluster IP";
-  if (claimant.edge?.sni && !owner?.edge?.sni) return "unshared";
   return owner?.createdAt === claimant.createdAt ? "name" : "age";
 }
 

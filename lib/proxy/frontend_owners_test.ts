@@ -239,6 +239,10 @@ const SHARINGS: readonly (readonly [
     ...{ "z/rest": "none: age of x/all", "x/all": "*" },
     ...{ "y/thief": "none: unshared of x/all", "x/own": A },
   }],
+  ["the rest to one without names, and its names to a younger one of its namespace", [
+    { at: "x/rest" },
+    { at: "x/star", sni: `*`, createdAt: NEW },
+  ], { "x/rest": "*", "x/star": "none: age of x/rest" }],
   ["names to all namespaces, if the older one takes the rest by name", [
     { at: "x/rest", sni: "*" },
     { at: "y/one", sni: A, createdAt: NEW },
@@ -284,10 +288,12 @@ Deno.test("FrontendOwners gives no node port at an address that is shared by nam
 });
 
 Deno.test("FrontendOwners shares nothing where the mode reads no names", () => {
-  assertEquals(new Sharing(false).update([{ at: "x/one", sni: A }, { at: "y/two", sni: B }]), {
-    "x/one": "all",
-    "y/two": "none: name of x/one",
-  });
+  for (const sni of [{ sni: A }, {}]) {
+    assertEquals(new Sharing(false).update([{ at: "x/one", ...sni }, { at: "y/two", sni: B }]), {
+      "x/one": "all",
+      "y/two": "none: name of x/one",
+    });
+  }
 });
 
 Deno.test("FrontendOwners looks only at the Services whose part changes", () => {

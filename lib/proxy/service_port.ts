@@ -10,7 +10,7 @@ import {
   kubeRouterRemarks,
   SKIP_LOAD_BALANCER_IPS_ANNOTATION,
 } from "../api/kube_router_annotations.ts";
-import { IPVS_ANNOTATIONS } from "../api/service_annotations.ts";
+import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../api/service_annotations.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
@@ -108,10 +108,10 @@ export function servicePortsFromService(
 
   const externalIps = externalIpsOf(reading);
   const allowExternalIps = options.allowExternalIps ?? true;
-  const shared = sharedFieldsOf(reading, {
-    clusterIp,
-    externalIps: allowExternalIps ? externalIps : [],
-  });
+  const shared = withBoundedNames(
+    sharedFieldsOf(reading, { clusterIp, externalIps: allowExternalIps ? externalIps : [] }),
+    problems,
+  );
   // Upstream evaluates the external IPs before the feature gate removes them: the gate changes
   // which addresses are served, but not which endpoint lists are computed.
   const hasExternalAddress = externalIps.length > 0 || shared.loadBalancerVips.length > 0;
@@ -143,6 +143,22 @@ export function servicePortsFromService(
     ports.set(own.key, { ...own, ...shared, externallyAccessible });
   }
   return { ports: [...ports.values()], problems: problems.problems };
+}
+
+/** Each server name is claimed at each external address: leaves out names that are too many for them. */
+function withBoundedNames(shared: SharedFields, problems: ProblemCollector): SharedFields {
+  const { edge, externalIps, loadBalancerVips } = shared;
+  const most = Math.max(
+    1,
+    Math.floor(MOST_FRONTENDS / (externalIps.length + loadBalancerVips.length)),
+  );
+  const first = edge?.sni?.[most];
+  if (edge?.sni === undefined || first === undefined) return shared;
+  const message =
+    "The name and those after it are left out: a Service may have 100000 frontends, " +
+    "counted as external addresses times server names";
+  problems.report(`metadata.annotations['${EDGE_ANNOTATIONS.sni.name}']`, first, message);
+  return { ...shared, edge: { ...edge, sni: edge.sni.slice(0, most) } };
 }
 
 /** Returns the reason why no IP family of a Service is served; `undefined` = it is served. */

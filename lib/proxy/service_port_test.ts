@@ -326,6 +326,16 @@ for (
   });
 }
 
+Deno.test("servicePortsFromService() leaves out server names that are too many for the addresses", () => {
+  const sni = Array.from({ length: 1000 }, (_, index) => `s${index}.test`).join();
+  const annotations = { "kube-relay.io/sni": sni };
+  const { ports, paths } = read(
+    testService("web", { externalIPs: addresses(30_000) }, { metadata: { annotations } }),
+  );
+  assertEquals(ports.map(({ edge }) => edge?.sni?.join()), ["s0.test,s1.test,s2.test"]);
+  assertEquals(paths, ["metadata.annotations['kube-relay.io/sni']"]);
+});
+
 function addresses(count: number): string[] {
   return Array.from(
     { length: count },

@@ -70,8 +70,7 @@ export function addressRequestOf(
   const name = namespacedNameOf(service);
   const current = ingress.flatMap(({ ip }) => tryParseIpAddress(ip ?? "") ?? []);
   const pool = metadata.annotations?.[POOL_ANNOTATION]?.trim();
-  const { name: sniName, parse: parseSni } = EDGE_ANNOTATIONS.sni;
-  const hasNames = parseSni(metadata.annotations?.[sniName]?.trim() ?? "") !== undefined;
+  const hasNames = metadata.annotations?.[EDGE_ANNOTATIONS.sni.name] !== undefined;
   return {
     key: serviceKey(name),
     namespace: name.namespace,
