@@ -17,7 +17,7 @@ import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
 import { defineEncodingTests } from "./encoding_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
-import { definePolicyTests } from "./policy_tests.ts";
+import { defineClusterPolicyTests, definePolicyTests } from "./policy_tests.ts";
 import { defineRoutingObjectTests } from "./routing_object_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
@@ -32,6 +32,7 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   runConformanceSuite("k8s.io/apiserver, JSON", start, { protobuf: false });
   defineEventTests("k8s.io/apiserver", start);
   definePolicyTests("k8s.io/apiserver", start);
+  defineClusterPolicyTests("k8s.io/apiserver", start);
   defineAccessTests(
     "k8s.io/apiserver",
     () => startApiMachinery({ program: built, forbiddenResources: ["nodes"] }),

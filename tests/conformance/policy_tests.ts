@@ -4,9 +4,11 @@
  */
 import { assertEquals } from "@std/assert";
 import { type KindSpec, type KubeObject, objectKey } from "../../lib/api/kind.ts";
+import { CLUSTER_NETWORK_POLICY } from "../../lib/api/kinds/cluster_network_policy.ts";
 import { NAMESPACE } from "../../lib/api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../lib/api/kinds/network_policy.ts";
 import { POD } from "../../lib/api/kinds/pod.ts";
+import { policySelection } from "../../lib/app/policy/policy_settings.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";
 import { changeHandler } from "../../lib/kube/informer.ts";
 import { InformerSet } from "../../lib/kube/informer_set.ts";
@@ -52,7 +54,67 @@ export function definePolicyTests(name: string, start: StartConformanceServer): 
   }
 }
 
+/** Defines the test for servers that take definitions of kinds. */
+export function defineClusterPolicyTests(name: string, start: StartConformanceServer): void {
+  Deno.test(`ClusterNetworkPolicies are planned while their definition is there (${name})`, async () => {
+    await using server = await start();
+    await server.create(namespace("x", { team: "a" }));
+    await server.create(pod("x/web", "10.1.0.1", { app: "web" }));
+    await server.create(pod("x/db", "10.1.0.2", { app: "db" }));
+    const isDefined = async () => {
+      try {
+        await server.create(CLUSTER_POLICY);
+        return true;
+      } catch {
+        return false;
+      }
+    };
+    await using follower = new PolicyFollower(server, { streamingLists: true });
+    await follower.answers("x/db reaches x/web", true);
+    const definition = await server.create(DEFINITION);
+    await eventually("the kind is served", isDefined);
+    await follower.answers("x/db reaches x/web", false);
+    await server.update(namespace("x", { team: "b" }));
+    await follower.answers("x/db reaches x/web", true);
+    await server.update(namespace("x", { team: "a" }));
+    await follower.answers("x/db reaches x/web", false);
+    await server.delete(definition);
+    await follower.answers("x/db reaches x/web", true);
+  });
+}
+
+/** Only what the server needs: the fields are the business of the project that owns the definition. */
+const DEFINITION: RawObject = {
+  apiVersion: "apiextensions.k8s.io/v1",
+  kind: "CustomResourceDefinition",
+  metadata: {
+    name: "clusternetworkpolicies.policy.networking.k8s.io",
+    annotations: { "api-approved.kubernetes.io": "unapproved, for a test" },
+  },
+  spec: {
+    group: "policy.networking.k8s.io",
+    scope: "Cluster",
+    names: { kind: "ClusterNetworkPolicy", plural: "clusternetworkpolicies" },
+    versions: [{
+      ...{ name: "v1alpha2", served: true, storage: true },
+      schema: {
+        openAPIV3Schema: { type: "object", "x-kubernetes-preserve-unknown-fields": true },
+      },
+    }],
+  },
+};
+
 const SAME_TEAM = { matchLabels: { team: "a" } };
+
+const CLUSTER_POLICY: RawObject = {
+  apiVersion: "policy.networking.k8s.io/v1alpha2",
+  kind: "ClusterNetworkPolicy",
+  metadata: { name: "admin" },
+  spec: {
+    ...{ tier: "Admin", priority: 0, subject: { namespaces: SAME_TEAM } },
+    ingress: [{ action: "Deny", from: [{ namespaces: {} }] }],
+  },
+};
 
 const POLICY: RawObject = {
   apiVersion: "networking.k8s.io/v1",
@@ -98,12 +160,16 @@ class PolicyFollower implements AsyncDisposable {
     ) =>
       informers.subscribe(
         spec,
-        {},
+        policySelection(spec),
         changeHandler<T>((previous, current) => take(objectKey(current ?? previous!), current)),
       );
     follow(POD, (key, object) => this.#state.setPod(key as PodKey, object));
     follow(NAMESPACE, (key, object) => this.#state.setNamespace(key, object));
     follow(NETWORK_POLICY, (key, object) => this.#state.setPolicy(key as PolicyKey, object));
+    follow(
+      CLUSTER_NETWORK_POLICY,
+      (key, object) => this.#state.setClusterPolicy(key as PolicyKey, object),
+    );
     const logger = new MemoryLogger();
     const auth = tokenAuth(server);
     const edges = { clock: systemClock, logger, auth, random: Math.random };

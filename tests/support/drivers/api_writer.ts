@@ -31,6 +31,7 @@ const COLLECTIONS: Readonly<Record<string, Collection>> = {
   ServiceCIDR: { plural: "servicecidrs", namespaced: false },
   Pod: { plural: "pods", namespaced: true },
   NetworkPolicy: { plural: "networkpolicies", namespaced: true },
+  ClusterNetworkPolicy: { plural: "clusternetworkpolicies", namespaced: false },
   CustomResourceDefinition: { plural: "customresourcedefinitions", namespaced: false },
   LoadBalancerPool: { plural: "loadbalancerpools", namespaced: false },
   BgpPeer: { plural: "bgppeers", namespaced: false },
