@@ -247,7 +247,9 @@ Deno.test("UserspaceBackend refuses connections above the limits of a Service, a
   assertEquals([counters.tcpLimited, counters.tcpRefused], [2, 2]);
   third.destroy();
   for (const { connection } of held) connection.close();
-  await eventually("a client is admitted again", async () => await ask(placeOf(plan)) === "a");
+  // One that is refused may be reset, if its question has come before.
+  const answer = () => ask(placeOf(plan)).catch(() => "");
+  await eventually("a client is admitted again", async () => await answer() === "a");
 });
 
 Deno.test("UserspaceBackend refuses connections that come faster than the limit of a Service", async () => {
