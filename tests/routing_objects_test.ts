@@ -315,6 +315,52 @@ Deno.test("a dump has the versions in use, and gives the same plan", async () =>
   });
 });
 
+Deno.test("diff takes new pools and peers on top of those in use", async () => {
+  const office = pool("office", ["192.0.2.0/32"], { announce: "bgp" });
+  await using run = await startRelay([
+    office,
+    peer("tor", { address: "198.51.100.1", as: 64513 }),
+  ], ["--bgp"]);
+  const { relay, balancer, api } = run;
+  balancer("web", "172.30.0.41");
+  await relay.until("it is assigned", () => `${assigned(api, "web")}` === "192.0.2.0");
+  balancer("shop", "172.30.0.42");
+  await relay.until("it is announced", () => `${relay.backends.daemon.announced}` !== "");
+  await relay.until("all are served", async () => {
+    const { controllers } = await relay.status();
+    return JSON.stringify(controllers).includes("default/shop");
+  });
+  /** A new object, and what changes. */
+  const cases: readonly (readonly [RawObject, readonly string[]])[] = [
+    [
+      pool("more", ["192.0.2.8/32"], { announce: "none" }),
+      [
+        "addresses of default/shop: refused: Pool 'office' has no free address of IPv4",
+        "-> 192.0.2.8",
+      ],
+    ],
+    [
+      peer("tor", { address: "198.51.100.2", as: 64514 }),
+      [
+        "session with tor: AS 64513 at 198.51.100.1 port 179 (external) -> AS 64514 at",
+        "198.51.100.2 port 179 (external)",
+      ],
+    ],
+  ];
+  await withFolder(async (folder) => {
+    const [dump, file] = [`${folder}/node.json`, `${folder}/new.yaml`];
+    await runInProcess(["dump", dump, `--control-socket=${relay.socket}`]);
+    for (const [object, changes] of cases) {
+      await Deno.writeTextFile(file, JSON.stringify(object));
+      const { out } = await runInProcess(["diff", `--from=${dump}`, `--manifests=${file}`]);
+      const [, routing = ""] = out.split("Routing\n");
+      const lines = routing.split("\n\n")[0]!.split("\n").map((line) => line.trim());
+      assertEquals(lines, changes, out);
+      assertEquals(out.includes("removed"), false, out);
+    }
+  });
+});
+
 Deno.test("a Service keeps its address while its Namespace is not known yet", async () => {
   const office = pool("office", ["192.0.2.0/32"], {
     namespaceSelector: { matchLabels: { team: "office" } },

@@ -88,8 +88,8 @@ export interface WhatIf {
 
 /**
  * Plans the new objects for the same node, mode, settings and machine. Keeps the Nodes and ServiceCIDRs if the
- * new objects have none, and the Services if they only have policies. New pods, namespaces and policies come
- * on top of the known ones. `keys` chooses the compared ServicePorts.
+ * new objects have none, and the Services if they only have policies, pools or peers. New ones of these, pods
+ * and namespaces come on top of the known ones. `keys` chooses the compared ServicePorts.
  */
 export async function planWhatIf(
   dependencies: PlanNodeDependencies,
@@ -124,16 +124,16 @@ export async function planWhatIf(
 }
 
 /**
- * A folder of Services often has no nodes, and one of policies no Services: the current ones stay
- * then.
+ * A folder of Services often has no nodes, and one of policies, pools or peers no Services: the current
+ * ones stay then.
  */
 function keepMissing(before: InformerSet, after: InformerSet): void {
   const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
-  const hasPolicies = POLICIES.some((spec) =>
+  const hasOthers = [...POLICIES, ...ROUTING_OBJECT_KINDS].some((spec) =>
     after.kinds.has(spec.kind) && after.of(spec).size > 0
   );
-  const isOnlyPolicies = hasPolicies && ofServices.every((spec) => after.of(spec).size === 0);
-  const kept = [NODE, SERVICE_CIDR, ...isOnlyPolicies ? ofServices : []] as readonly KindSpec[];
+  const isOnlyOthers = hasOthers && ofServices.every((spec) => after.of(spec).size === 0);
+  const kept = [NODE, SERVICE_CIDR, ...isOnlyOthers ? ofServices : []] as readonly KindSpec[];
   for (const spec of kept) if (after.of(spec).size === 0) addMissing(before, after, spec);
 }
 
@@ -190,11 +190,9 @@ async function readNewRouted(
   }
   if (informers.of(ROUTED_NODE).size === 0) addMissing(known.informers, informers, ROUTED_NODE);
   for (const set of [before.informers, known.informers]) addMissing(set, informers, NAMESPACE);
-  if (ROUTING_OBJECT_KINDS.every((spec) => informers.of(spec).size === 0)) {
-    for (const spec of ROUTING_OBJECT_KINDS) addMissing(known.informers, informers, spec);
-  }
-  // Whoever applies manifests leaves the status as it is.
+  // Whoever applies manifests leaves the status as it is, and other pools and peers.
   if (configuration.relay.manifests.length > 0) {
+    for (const spec of ROUTING_OBJECT_KINDS) addMissing(known.informers, informers, spec);
     keepStatus(known.informers.of(ROUTED_SERVICE), informers.of(ROUTED_SERVICE));
     keepStatus(before.informers.of(SERVICE), services.of(SERVICE));
   }
@@ -247,7 +245,9 @@ function setStatus<T extends ServiceWithStatus>(
   const ingress = addresses.map((ip) =>
     known.find((each) => "ip" in each && each.ip === ip) ?? { ip }
   );
-  informer.upsert({ ...service, status: { loadBalancer: { ingress } } });
+  // The same version would be no news.
+  const { resourceVersion: _, ...metadata } = service.metadata;
+  informer.upsert({ ...service, metadata, status: { loadBalancer: { ingress } } });
 }
 
 async function comparePlans(
