@@ -1,6 +1,7 @@
 /** Each row of the table of kube-router's annotations in docs/annotations.md, carried out. */
 import { assertEquals, assertMatch, assertNotEquals } from "@std/assert";
 import { dsrOf } from "../backends/ipvs/dsr.ts";
+import { defaultIpvsOptions } from "../backends/ipvs/render_service.ts";
 import { schedulingOf } from "../backends/ipvs/scheduler.ts";
 import { servicePortsFromService } from "../lib/proxy/service_port.ts";
 import { addressRequestOf } from "../lib/routing/address_request.ts";
@@ -31,7 +32,10 @@ function ofService(annotations: Annotations): Seen {
   const { ports, problems } = servicePortsFromService(service, { family: "IPv4" });
   const [{ annotations: passed, ...port } = {}] = ports as readonly typeof ports[number][];
   const scheduling = schedulingOf(passed, "rr");
-  const dsr = dsrOf({ ...port, annotations: passed, endpoints: [] } as never, new Set());
+  const dsr = dsrOf(
+    { ...port, annotations: passed, endpoints: [] } as never,
+    defaultIpvsOptions("IPv4"),
+  );
   const shared = { ...annotations, "kube-relay.io/load-balancer-sharing-key": "k" };
   const request = addressRequestOf(
     loadBalancer({ name: "web", annotations: shared }),

@@ -94,7 +94,7 @@ export class PodTunnels {
   }
 
   /** Which of these pods has lost its namespace since it was found; `undefined` = none. */
-  async lostPod(pods: Iterable<IpAddress>): Promise<IpAddress | undefined> {
+  async lostPod(pods: ReadonlySet<IpAddress>): Promise<IpAddress | undefined> {
     const before = [...pods].filter((pod) => this.#placesOf(pod).length > 0);
     if (before.length > 0) await this.#list();
     return before.find((pod) => this.#placesOf(pod).length === 0);
@@ -102,17 +102,18 @@ export class PodTunnels {
 
   /**
    * Reads the tunnels of all namespaces: the addresses of each pod that has one, by one of `pods` where
-   * it is among them. A pod may claim the address of another one, so an address counts where all that
-   * have the pod's address have it.
+   * it is among them; of a half-made one, the device. A pod may claim the address of another one, so an
+   * address counts where all that have the pod's address have it.
    */
-  async read(pods: ReadonlySet<IpAddress>): Promise<ReadonlyMap<string, ReadonlySet<IpAddress>>> {
+  async read(pods: ReadonlySet<IpAddress>): Promise<ReadonlyMap<IpAddress, ReadonlySet<string>>> {
     this.#namespaces.clear();
     this.#hostDevices.clear();
     await this.#refresh();
-    const tunnels = new Map<string, ReadonlySet<IpAddress>>();
+    const tunnels = new Map<IpAddress, ReadonlySet<string>>();
     for (const links of this.#namespaces.values()) {
       const tunnel = this.#tunnelOf(links);
-      const own = new Set(tunnel ? this.#addressesOf(tunnel) : []);
+      const own = new Set<string>(tunnel && this.#servedBy(tunnel));
+      if (tunnel && own.size === 0) own.add(tunnel.device);
       const all = links.filter(isOfPod).flatMap(this.#addressesOf);
       const known = all.filter((address) => pods.has(address));
       for (const pod of known.length > 0 ? known : all.slice(0, 1)) {
@@ -164,7 +165,7 @@ export class PodTunnels {
     await this.#sysctl([], ...closing(device)).catch(() => {});
   }
 
-  /** The commands that remove the tunnel of a namespace. `links`: its devices, as last read. */
+  /** The commands that remove the tunnel of a namespace: last the device, whose alias is the record. */
   removalOf(
     namespace: string,
     links: readonly Link[] = this.#namespaces.get(namespace) ?? [],
@@ -173,10 +174,11 @@ export class PodTunnels {
     if (tunnel === undefined) return [];
     const settings = formerSettings(tunnel);
     return [
-      ["ip", "-n", namespace, ...deleteLinkLine(tunnel.device).split(" ")],
+      // A pod may have renamed its device.
       ...settings.length > 0
-        ? [["ip", "netns", "exec", namespace, "sysctl", "-qw", ...settings] as const]
+        ? [["ip", "netns", "exec", namespace, "sysctl", "-qew", ...settings] as const]
         : [],
+      ["ip", "-n", namespace, ...deleteLinkLine(tunnel.device).split(" ")],
     ];
   }
 
@@ -186,7 +188,8 @@ export class PodTunnels {
     for (const [program, ...args] of this.removalOf(namespace)) {
       await this.#output(program, args).catch(() => {});
     }
-    this.#namespaces.delete(namespace);
+    // Remembered, so that other changes need not look for this pod.
+    await this.#readNamespace(namespace);
   }
 
   async #change(
@@ -198,15 +201,17 @@ export class PodTunnels {
     const links = this.#namespaces.get(namespace) ?? [];
     const device = POD_TUNNELS[this.#family];
     const tunnel = this.#tunnelOf(links);
-    const there = new Set(tunnel ? this.#addressesOf(tunnel) : []);
+    const there = new Set(tunnel && this.#servedBy(tunnel));
     const gone = removed.filter((address) => there.has(address));
+    const isUnused = gone.length === there.size;
+    if (!isUnused && added.length + gone.length === 0) return;
     // Whatever happens, it is read before it is used again.
     this.#namespaces.delete(namespace);
-    if (added.length === 0 && gone.length === there.size) {
+    if (isUnused) {
       for (const [program, ...args] of this.removalOf(namespace, links)) {
         await this.#output(program, args);
       }
-      return;
+      if (added.length === 0) return;
     }
     const own = links.find((each) => isOfPod(each) && each.addresses.includes(pod))?.device ?? "";
     if (!PLAIN_NAME.test(own)) throw new Error(`Cannot use device '${own}' of pod ${pod}`);
@@ -214,7 +219,7 @@ export class PodTunnels {
     const sysctl = (...args: readonly string[]) =>
       this.#sysctl(["netns", "exec", namespace], ...args);
     const isIpv4 = this.#family === "IPv4";
-    if (tunnel === undefined) {
+    if (tunnel === undefined || isUnused) {
       const names = [settingOf(own, "arp_ignore"), settingOf(own, "arp_announce")];
       const before = isIpv4 ? (await sysctl("-n", ...names)).trim().split("\n") : [];
       await ip.run([
@@ -231,7 +236,7 @@ export class PodTunnels {
     // At the end, so that an address is the sign of all else, even if this process is killed.
     await ip.run([
       ...added.map((address) => addressLine("replace", { address, device, neverSource: true })),
-      ...gone.map((address) => addressLine("del", { address, device })),
+      ...isUnused ? [] : gone.map((address) => addressLine("del", { address, device })),
     ]);
     await this.#readNamespace(namespace);
   }
@@ -256,6 +261,11 @@ export class PodTunnels {
 
   #tunnelOf(links: readonly Link[]): Link | undefined {
     return links.find(({ device }) => device === POD_TUNNELS[this.#family]);
+  }
+
+  /** None, unless it was completed: addresses come last, and no packet arrives while it is down. */
+  #servedBy(tunnel: Link): readonly IpAddress[] {
+    return tunnel.isUp ? this.#addressesOf(tunnel) : [];
   }
 
   readonly #addressesOf = ({ addresses }: Link): readonly IpAddress[] =>
@@ -318,8 +328,8 @@ export async function removePodTunnels(
   }
   for (const namespace of tunnels.namespaces) {
     const what = `tunnel ${POD_TUNNELS[family]} in namespace ${namespace}`;
-    for (const [index, command] of tunnels.removalOf(namespace).entries()) {
-      await run.do(what, { command, removes: index === 0 ? [what] : [] });
+    for (const command of tunnels.removalOf(namespace)) {
+      await run.do(what, { command, removes: command.includes("-n") ? [what] : [] });
     }
   }
 }

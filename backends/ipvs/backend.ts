@@ -178,11 +178,12 @@ export class IpvsBackend extends RuleBackend<IpvsLayout, IpvsRenderOptions, Ipvs
     return [summary, target.taken ?? []].flat().join("; ");
   }
 
-  protected optionsOf({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
+  protected optionsOf({ shared }: ProxyPlan): IpvsRenderOptions {
     const { family, masqueradeBit } = this.#options;
+    const { interfaceAddresses, serviceCidrs } = shared;
     const nodeAddresses = new Set(interfaceAddresses);
     const [features, scheduler] = [this.#features, this.#scheduler];
-    return { family, features, masqueradeBit, scheduler, nodeAddresses };
+    return { family, features, masqueradeBit, scheduler, nodeAddresses, serviceCidrs };
   }
 
   protected createLayout(shared: SharedPlan, options: IpvsRenderOptions): IpvsLayout {

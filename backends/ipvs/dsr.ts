@@ -5,6 +5,7 @@
  * @module
  */
 import { DSR_ANNOTATIONS } from "../../lib/api/service_annotations.ts";
+import { type Cidr, cidrContains } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { refusalOf, valueOf } from "./scheduler.ts";
@@ -32,7 +33,10 @@ export function dsrOf(
     ServicePlan,
     "annotations" | "endpoints" | "externalIps" | "loadBalancerVips" | "port"
   >,
-  nodeAddresses: ReadonlySet<IpAddress>,
+  { nodeAddresses, serviceCidrs }: {
+    readonly nodeAddresses: ReadonlySet<IpAddress>;
+    readonly serviceCidrs: readonly Cidr[];
+  },
 ): Dsr {
   const [name, value = ""] = valueOf(plan.annotations, DSR_ANNOTATIONS);
   if (name === undefined || value.trim() === "") return OFF;
@@ -47,6 +51,11 @@ export function dsrOf(
         "have no direct server return",
     );
   }
+  // A pod with such an address could no longer reach it, whoever's pod it is, and could send from it.
+  const vip = [...plan.externalIps, ...plan.loadBalancerVips].find((each) =>
+    nodeAddresses.has(each) || serviceCidrs.some((cidr) => cidrContains(cidr, each))
+  );
+  if (vip) return refuse(`${vip} is an address of the node or in a range of cluster IPs`);
   const other = plan.endpoints.find(({ port }) => port !== plan.port);
   if (other) {
     return refuse(

@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeIpvsMachine, FakePod } from "../../tests/support/fakes/fake_ipvs_machine.ts";
@@ -58,7 +59,10 @@ function traces({ pods, settings, iptables, kernel }: FakeIpvsMachine) {
 const NOTHING = { tunnels: [], arp: "00", accept: "0", rules: false, set: [] };
 
 Deno.test("dsrOf() says why a Service is served without direct server return", () => {
-  const node = new Set([parseIpAddress("192.0.2.1")]);
+  const node = {
+    nodeAddresses: new Set([parseIpAddress("192.0.2.1")]),
+    serviceCidrs: [parseCidr("127.96.0.0/16")],
+  };
   const cases: readonly (readonly [TestServicePlan, boolean, string?])[] = [
     [{}, true],
     [{ annotations: { "kube-router.io/service.dsr": " Tunnel" } }, true],
@@ -69,6 +73,8 @@ Deno.test("dsrOf() says why a Service is served without direct server return", (
     [{ externalIps: [], loadBalancerVips: [VIP] }, true],
     [{ port: 81 }, false, `${LOCAL}:80 has another port than the Service (81)`],
     [{ endpoints: [testEndpoint("192.0.2.1:80")] }, false, "hostNetwork"],
+    [{ externalIps: [VIP, "192.0.2.1"] }, false, "192.0.2.1 is an address of the node"],
+    [{ loadBalancerVips: ["127.96.0.10"] }, false, "in a range of cluster IPs"],
     [{ nodePort: 30_080, affinityTimeoutSeconds: 60, externalTrafficPolicy: "Local" }, true],
   ];
   for (const [more, isOn, problem] of cases) {
@@ -137,9 +143,19 @@ Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again
     assertStringIncludes(item?.reason ?? "", reason);
   }
   assertEquals(reals(stage), [`${OTHER}:80 -i 1`]);
+  const services = [...plan.services.values()];
+  const unrelated = service([OTHER], { name: "b", annotations: {}, clusterIp: "127.96.0.2" });
+  const calls = machine.commands.calls.length;
+  const { quarantined: still } = await stage.sync(
+    ipvsPlanOf(...services, { ...unrelated, externalIps: [] }),
+  );
+  assertEquals(still.map(({ address }) => address).sort(), [LOCAL, "10.1.0.9"]);
+  // The one that is not there is looked for; the one that fails is not tried, and nothing is read again.
+  assertEquals(machine.commands.calls.slice(calls).map(({ line }) => line), [
+    ...["ip netns list", "ipset restore", "ipvsadm -R", "ip -batch -"],
+  ]);
   machine.refuses = () => undefined;
   machine.pods.set("cni-9", new FakePod("10.1.0.9"));
-  const services = [...plan.services.values()];
   assertEquals((await stage.sync(plan, { retried: services })).quarantined, []);
   assertEquals(reals(stage).length, 3);
   assertEquals([...pod.tunnel ?? []], [VIP]);
@@ -174,6 +190,15 @@ Deno.test("IpvsBackend leaves pods out where no setting can be written, and noth
   await stage.sync(ipvsPlanOf(service([LOCAL, OTHER], { annotations: {} })));
   assertEquals(reals(stage).sort(), [`${LOCAL}:80 -m 1`, `${OTHER}:80 -m 1`]);
   assertEquals([pod.tunnel, traces(machine).rules], [undefined, false]);
+});
+
+Deno.test("IpvsBackend leaves pods out where namespaces can't be listed, and nothing else", async () => {
+  const { machine } = machineWithPod();
+  machine.commands.on("ip netns list", () => ({ code: 1, stderr: "killed" }));
+  await using stage = await IpvsStage.started(machine);
+  const { quarantined } = await stage.sync(ipvsPlanOf(service([LOCAL, OTHER])));
+  assertStringIncludes(quarantined[0]?.reason ?? "", "killed");
+  assertEquals(reals(stage), [`${OTHER}:80 -i 1`]);
 });
 
 Deno.test("IpvsBackend sees and repairs what is missing in pods", async () => {
@@ -228,6 +253,26 @@ Deno.test("IpvsBackend: a hostile pod harms neither the node nor another pod", a
   const lines = machine.commands.calls.slice(before).map(({ line }) => line);
   assertEquals(lines.filter((line) => line.includes("core_pattern")), []);
   assertEquals([pod.tunnel, hostile.tunnel], [undefined, undefined]);
+});
+
+Deno.test("IpvsBackend: after kill -9 in the middle of a set-up, the next run completes or removes it", async () => {
+  for (const addresses of [[], [VIP]]) {
+    for (const annotations of [DSR, {}]) {
+      const { machine, pod } = machineWithPod();
+      {
+        await using stage = await IpvsStage.started(machine);
+        await stage.sync(ipvsPlanOf(service([LOCAL])));
+      }
+      pod.tunnel = new Set(addresses);
+      pod.isUp = false;
+      await using stage = await IpvsStage.started(machine);
+      const plan = ipvsPlanOf(service([LOCAL], { annotations }));
+      await stage.sync(plan);
+      if (annotations === DSR) assertEquals([[...pod.tunnel ?? []], pod.isUp], [[VIP], true]);
+      else assertEquals(traces(machine), NOTHING);
+      assertEquals(await stage.backend.compare?.(plan), []);
+    }
+  }
 });
 
 Deno.test("IpvsBackend: after kill -9, the next run and the cleanup find pods", async () => {

@@ -49,6 +49,8 @@ export class IpvsLayout implements RenderInputs {
   /** Those with direct server return, and their pods on this node. */
   readonly #dsr = new Map<ServicePortKey, readonly IpAddress[]>();
   #lostPods: ReadonlyMap<IpAddress, string> = new Map();
+  /** Those that were found but could not be set up. */
+  readonly #failedPods = new Map<IpAddress, string>();
   #lostPodNames: ReadonlySet<IpAddress> = new Set();
   #replyDevices: readonly ReplyDevice[] = [];
 
@@ -105,8 +107,14 @@ export class IpvsLayout implements RenderInputs {
   }
 
   /** Those of {@linkcode pods} that are not about to end. */
-  get neededPods(): readonly IpAddress[] {
-    return [...this.#dsr].flatMap(([key, pods]) => pods.filter((pod) => this.#isNeeded(key, pod)));
+  get neededPods(): ReadonlySet<IpAddress> {
+    const pods = new Set<IpAddress>();
+    for (const key of this.#dsr.keys()) {
+      for (const { address, isLocal, terminating } of this.#plans.get(key)?.endpoints ?? []) {
+        if (isLocal && !terminating) pods.add(address);
+      }
+    }
+    return pods;
   }
 
   /** The pods without which a ServicePort is served; `undefined` = none. */
@@ -115,7 +123,8 @@ export class IpvsLayout implements RenderInputs {
   }
 
   /** Notes which pods can't be set up and why, and the devices of the others. */
-  setPods(lost: ReadonlyMap<IpAddress, string>, devices: readonly ReplyDevice[]): void {
+  setPods(found: ReadonlyMap<IpAddress, string>, devices: readonly ReplyDevice[]): void {
+    const lost = new Map([...this.#failedPods, ...found]);
     const changed = new Set(lost.keys()).symmetricDifference(this.#lostPodNames);
     for (const [key, pods] of changed.size === 0 ? [] : this.#dsr) {
       if (pods.some((pod) => changed.has(pod))) this.#dirty.add(key);
@@ -125,9 +134,10 @@ export class IpvsLayout implements RenderInputs {
     if (!deepEqual(devices, this.#replyDevices)) this.#replyDevices = devices;
   }
 
-  /** Leaves out further pods, until they are looked for again. */
+  /** Leaves out further pods until a ServicePort of theirs is set: no other change tries them again. */
   losePods(lost: ReadonlyMap<IpAddress, string>): void {
-    this.setPods(new Map([...this.#lostPods, ...lost]), this.#replyDevices);
+    for (const [pod, reason] of lost) this.#failedPods.set(pod, reason);
+    this.setPods(this.#lostPods, this.#replyDevices);
   }
 
   /** The plan by which a ServicePort is served; `undefined` = it is not. */
@@ -159,6 +169,7 @@ export class IpvsLayout implements RenderInputs {
 
   /** Serves a ServicePort by a plan, and takes it out of quarantine. */
   set(plan: ServicePlan): void {
+    this.#retryPods(plan.key);
     if (this.#plans.get(plan.key) !== plan) this.#set(plan);
   }
 
@@ -166,6 +177,7 @@ export class IpvsLayout implements RenderInputs {
   delete(key: ServicePortKey): void {
     this.#asked.delete(key);
     this.#problems.delete(key);
+    this.#retryPods(key);
     this.#dsr.delete(key);
     const plan = this.#plans.get(key);
     if (plan === undefined) return;
@@ -201,7 +213,7 @@ export class IpvsLayout implements RenderInputs {
   #set(plan: ServicePlan): void {
     const { key } = plan;
     this.delete(key);
-    const dsr = dsrOf(plan, this.options.nodeAddresses);
+    const dsr = dsrOf(plan, this.options);
     const problems = [
       ...schedulingOf(plan.annotations, this.options.scheduler).problems,
       ...dsr.problems,
@@ -210,6 +222,10 @@ export class IpvsLayout implements RenderInputs {
     if (dsr.isOn) this.#dsr.set(key, podsOf(plan));
     this.#count(plan, 1);
     if (problems.length > 0) this.#problems.set(key, problems.map((reason) => ({ key, reason })));
+  }
+
+  #retryPods(key: ServicePortKey): void {
+    for (const pod of this.#dsr.get(key) ?? []) this.#failedPods.delete(pod);
   }
 
   #isNeeded(key: ServicePortKey, pod: IpAddress): boolean {

@@ -13,6 +13,7 @@ import type { AdmittedSources, FrontendRole, ServicePlan } from "../../lib/proxy
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { Cidr } from "../../lib/net/cidr.ts";
 import { entryOfCidr } from "../netfilter/ipset/ipset_text.ts";
 import { dsrOf } from "./dsr.ts";
 import { DEFAULT_SCHEDULER, type Scheduler, schedulingOf } from "./scheduler.ts";
@@ -38,6 +39,8 @@ export interface IpvsRenderOptions {
    * stay open, even if a Service uses such an address.
    */
   readonly nodeAddresses: ReadonlySet<IpAddress>;
+  /** Ranges that cluster IPs are taken from, which no pod may have by direct server return. */
+  readonly serviceCidrs: readonly Cidr[];
 }
 
 /** kube-proxy's defaults. */
@@ -48,6 +51,7 @@ export function defaultIpvsOptions(family: IpFamily): IpvsRenderOptions {
     masqueradeBit: 14,
     scheduler: DEFAULT_SCHEDULER,
     nodeAddresses: new Set(),
+    serviceCidrs: [],
   };
 }
 
@@ -107,7 +111,7 @@ export function renderService(
   const entryOf = (address: IpAddress, port: Port) =>
     `${address},${protocol.toLowerCase()}:${port}`;
   const frontends: ServiceFrontend[] = [];
-  const hasDsr = dsrOf(plan, options.nodeAddresses).isOn;
+  const hasDsr = dsrOf(plan, options).isOn;
   // Endpoints that are sent their own packets, which have to come from the node.
   const common = hairpinEndpoints(plan).map(({ address, port }): SetEntry => [
     "LOOP-BACK",

@@ -332,7 +332,8 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     }
     // An entry is the sign that pods may have been set up.
     if (layout.pods.size > 0 || sets.get(setName("DSR", family))?.entries.size) {
-      for (const [pod, addresses] of await this.#runner.pods.read(layout.pods)) {
+      // Where they can't be read, pods are left out below, and Services are served.
+      for (const [pod, addresses] of await this.#runner.pods.read(layout.pods).catch(() => [])) {
         for (const address of addresses) put("pod", `${pod} ${address}`);
       }
       await this.prepare();

@@ -9,6 +9,7 @@ import { FakeIpvsKernel } from "./fake_ipvs_kernel.ts";
 export class FakePod {
   /** The addresses of the tunnel's device; `undefined` = there is no device. */
   tunnel: Set<string> | undefined;
+  isUp = false;
   alias = "";
   readonly settings = new Map([["arp_ignore", "0"], ["arp_announce", "0"]]);
   /** Addresses besides its own. */
@@ -24,7 +25,9 @@ export class FakePod {
       ...{ ifname, flags: ["UP"], addr_info: [...local].map((each) => ({ local: each })) },
       ...more,
     });
-    const tunnel = this.tunnel && link("kr-dsr4", this.tunnel, { mtu: 1480, ifalias: this.alias });
+    const flags = this.isUp ? ["UP"] : [];
+    const tunnel = this.tunnel &&
+      link("kr-dsr4", this.tunnel, { mtu: 1480, ifalias: this.alias, flags });
     return JSON.stringify([
       link("lo", ["127.0.0.1"], { mtu: 65_536 }),
       link("net1", this.others, { mtu: this.mtu }),
@@ -48,12 +51,13 @@ export class FakePod {
     } else if (verb === "add") {
       if (this.tunnel) throw new Error("RTNETLINK answers: File exists");
       this.tunnel = new Set();
+      this.isUp = false;
       this.alias = "";
     } else if (verb === "del") {
       need();
       this.tunnel = undefined;
     } else if (words[0] === "alias") this.alias = words[1] ?? "";
-    else need();
+    else this.isUp = need() && words[0] === "up";
   }
 
   /** Takes and answers arguments of `sysctl`. */
