@@ -7,7 +7,7 @@ import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { DataProcesses } from "../lib/os/data_processes.ts";
 import { testClientHello } from "./support/builders/client_hello.ts";
-import { TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
+import { ask, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { eventually } from "./support/eventually.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
@@ -30,9 +30,7 @@ async function startStage(args: readonly string[] = ARGS, annotations = {}) {
     ...{ relay, server, at },
     sockets: () => socketsIn(relay.dataFolder),
     /** Process ids in order. */
-    pids: () =>
-      socketsIn(relay.dataFolder).map((name) => Number(/-(\d+)\.sock$/.exec(name)![1]))
-        .sort((a, b) => a - b),
+    pids: () => pidsIn(relay.dataFolder),
     async [Symbol.asyncDispose]() {
       await relay[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
@@ -59,6 +57,11 @@ function manifest(port: number, nodePort: number, annotations: Record<string, st
 function socketsIn(folder: string): readonly string[] {
   return [...Deno.readDirSync(folder)].map(({ name }) => name)
     .filter((name) => name.endsWith(".sock"));
+}
+
+function pidsIn(folder: string): readonly number[] {
+  return socketsIn(folder).map((name) => Number(/-(\d+)\.sock$/.exec(name)![1]))
+    .sort((a, b) => a - b);
 }
 
 /** Connections that stay open, and new ones all the time. */
@@ -179,6 +182,45 @@ Deno.test("a data process that is killed is replaced, and its connections no lon
     return served(more) === CONNECTIONS - kept;
   });
   for (const { connection } of opened) connection.close();
+});
+
+Deno.test("processes that were taken over keep clients and figures, have another user, and end with a stop", async () => {
+  const port = unusedPort();
+  const nodePort = unusedPort();
+  const addresses = ["127.0.0.1", "127.80.55.2"];
+  await using servers = new AsyncDisposableStack();
+  for (const hostname of addresses) servers.use(TcpServer.named(hostname, { hostname, port }));
+  const text = manifest(port, nodePort, {})
+    .replace("type: NodePort", "type: NodePort\n  sessionAffinity: ClientIP")
+    .replace("- addresses:", `- addresses: ["${addresses[1]}"]\n  - addresses:`);
+  await using relay = await LoopbackRelay.start({ manifests: { "web.yaml": text }, args: ARGS });
+  await relay.settled();
+  const at = { hostname: "127.0.0.1", port: nodePort };
+  const first = await ask(at);
+  const idle = await Deno.connect(at);
+  await relay.restart("SIGKILL");
+  await relay.settled();
+  await relay.until("status counts what was open before", async () => {
+    const { families: [family] } = await relay.status();
+    return family!.services[0]?.connections === 1;
+  });
+  const pids = () => pidsIn(relay.dataFolder);
+  const [killed, kept] = pids();
+  signal(killed!, "KILL");
+  await eventually("it is replaced", () => pids().length === 2 && !pids().includes(killed!));
+  await relay.settled();
+  for (let turn = 0; turn < 20; turn++) {
+    assertEquals(await ask(at).catch(() => first), first, "all processes know the client");
+  }
+  if (Deno.uid() === 0) {
+    const { stdout } = await new Deno.Command("ps", { args: ["-o", "uid=", "-p", `${kept}`] })
+      .output();
+    assert(Number(new TextDecoder().decode(stdout)) > 0, "it is not root");
+  }
+  const last = pids();
+  idle.close();
+  await relay.stop();
+  await eventually("they have ended", () => !last.some(isRunning));
 });
 
 Deno.test("another engine does without the data processes, which listen no more", async () => {

@@ -147,9 +147,8 @@ export class WorkerFamily {
     this.#local = new LocalForwarders(this.#forwarding);
   }
 
-  /** Another main process takes over: it gets all figures, and says all that is wanted. */
+  /** Another main process takes over: it says all that is wanted, and then gets all figures. */
   adopt(): void {
-    this.#reported = new WeakMap();
     this.#local.disclaim();
     this.#unclaimed = new Set(this.#frontends.keys());
   }
@@ -239,6 +238,8 @@ export class WorkerFamily {
       if (command.op === "frontends") return this.#replaceFrontends(command.key, command.frontends);
       if (command.op === "release") {
         for (const key of this.#unclaimed) this.#replaceFrontends(key, []);
+        // Only now does the main process know every ServicePort.
+        this.#reported = new WeakMap();
       }
       try {
         this.#local.apply(this.#withMemory(command));
