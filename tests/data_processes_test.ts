@@ -188,7 +188,7 @@ Deno.test("processes that were taken over keep clients and figures, have another
   const port = unusedPort();
   const nodePort = unusedPort();
   const addresses = ["127.0.0.1", "127.80.55.2"];
-  await using servers = new AsyncDisposableStack();
+  await using servers = new globalThis.AsyncDisposableStack();
   for (const hostname of addresses) servers.use(TcpServer.named(hostname, { hostname, port }));
   const text = manifest(port, nodePort, {})
     .replace("type: NodePort", "type: NodePort\n  sessionAffinity: ClientIP")
