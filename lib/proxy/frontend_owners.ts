@@ -361,6 +361,8 @@ export class FrontendOwners {
   *#claimsOf(claimant: Claimant) {
     for (const wanted of frontendsIn(claimant, this.#settings.sharesByServerName)) {
       const { protocol } = claimant;
+      // Who may write external IPs keeps no load balancer address from others.
+      if (isOutOfRanges(wanted, this.#settings)) continue;
       const parts = claimsTo(wanted, protocol);
       yield { frontend: textOf(wanted, protocol), parts, isShared: wanted.names !== undefined };
     }
@@ -557,6 +559,14 @@ export interface AddressSettings {
   readonly configuredHosts?: ReadonlyMap<IpAddress, KnownHost>;
 }
 
+function isOutOfRanges(
+  { role, address }: Pick<Wanted, "role" | "address">,
+  { externalIpRanges = [] }: AddressSettings,
+): boolean {
+  return role === "ExternalIP" && address !== undefined && externalIpRanges.length > 0 &&
+    !externalIpRanges.some((range) => cidrContains(range, address));
+}
+
 /**
  * Returns why no Service may have an external IP or load balancer address on this node; `undefined` = one
  * may. `host`: the machine that is known to have it; `isOwn`: an interface of this node has it.
@@ -571,12 +581,11 @@ function refusalOf(
   },
   known: KnownHost | undefined,
   isOwn: boolean,
-  { bindsAddresses = false, externalIpRanges = [], configuredHosts }: AddressSettings,
+  settings: AddressSettings,
 ): RefusedFrontend | undefined {
+  const { bindsAddresses = false, configuredHosts } = settings;
   if (role !== "ExternalIP" && role !== "LoadBalancer") return undefined;
-  const isOutside = role === "ExternalIP" && externalIpRanges.length > 0 &&
-    !externalIpRanges.some((range) => cidrContains(range, address));
-  if (isOutside) {
+  if (isOutOfRanges({ role, address }, settings)) {
     return { refusal: `${address} is in none of the ranges of --external-ip-ranges` };
   }
   const host = known ?? configuredHosts?.get(address);

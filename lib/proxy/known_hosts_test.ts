@@ -100,6 +100,10 @@ Deno.test("the plan withholds external IPs outside of the ranges, and no load ba
   const stage = new Stage({ externalIpRanges: [parseCidr("198.51.100.2/31")] });
   const service = tenant([MACHINE, OTHER]);
   const status = { loadBalancer: { ingress: [{ ip: MACHINE, ipMode: "VIP" as const }] } };
-  stage.services({ ...service, spec: { ...service.spec, type: "LoadBalancer" }, status });
-  assertEquals(stage.served, [`external ${OTHER}:80`, `balancer ${MACHINE}:80`]);
+  const balanced = { ...service, spec: { ...service.spec, type: "LoadBalancer" }, status };
+  // A Service that may not have the address keeps it from no other one.
+  for (const others of [[], [tenant([MACHINE], 80, "0")]]) {
+    stage.services(balanced, ...others);
+    assertEquals(stage.served, [`external ${OTHER}:80`, `balancer ${MACHINE}:80`]);
+  }
 });
