@@ -243,11 +243,17 @@ Deno.test("convert metallb reads the cluster of --kubeconfig, and needs a source
       ...{ apiVersion: "metallb.io/v1beta1", kind: "IPAddressPool", metadata },
       spec: { addresses: ["192.0.2.0/28"] },
     });
+    api.store.create({
+      ...{ apiVersion: "metallb.io/v1beta1", kind: "AddressPool" },
+      metadata: { ...metadata, name: "old" },
+      spec: { protocol: "layer2", addresses: ["192.0.2.16/28"] },
+    });
     const kubeconfig = `${folder}/kubeconfig`;
     await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
     const { code, out } = await runInProcess(["convert", "metallb", `--kubeconfig=${kubeconfig}`]);
     assertEquals(code, 0);
     assertStringIncludes(out, 'metadata: { name: "office" }');
+    assertStringIncludes(out, 'metadata: { name: "old" }');
     const refused = await runInProcess(["convert", "metallb"]);
     assertStringIncludes(refused.err, "name files, - for standard input, or a cluster");
     assertStringIncludes((await runInProcess(["convert", "kube-vip"])).err, "expected metallb");

@@ -31,6 +31,7 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
   collection("LoadBalancerPool", "kube-relay.io/v1alpha1", "loadbalancerpools", false),
   collection("IPAddressPool", "metallb.io/v1beta1", "ipaddresspools", true),
+  collection("AddressPool", "metallb.io/v1beta1", "addresspools", true),
   collection("BGPPeer", "metallb.io/v1beta2", "bgppeers", true),
   collection("BgpPeer", "kube-relay.io/v1alpha1", "bgppeers", false),
 ];

@@ -16,6 +16,7 @@ import type { CommandContext } from "./command.ts";
 
 const RESOURCES = [
   "v1beta1/ipaddresspools",
+  "v1beta1/addresspools",
   "v1beta1/l2advertisements",
   "v1beta1/bgpadvertisements",
   "v1beta1/communities",
@@ -84,7 +85,7 @@ async function readCluster(
     try {
       return await client.get(`/apis/metallb.io/${resource}`, signal);
     } catch (error) {
-      // An older MetalLB has fewer kinds.
+      // Versions of MetalLB have different kinds.
       if (error instanceof ApiError && error.isNotFound()) return undefined;
       throw error;
     }
