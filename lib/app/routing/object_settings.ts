@@ -336,28 +336,28 @@ export class ObjectSettings {
   }
 
   /**
-   * Writes the sessions of this node into the status of their BgpPeers until the signal is aborted. Never
-   * rejects.
+   * Writes the sessions of this node into the status of their BgpPeers until the signal is aborted, and
+   * removes those of a former run. `bgp`: absent without BGP. Never rejects.
    */
   async report(
     client: Pick<KubeClient, "patch">,
-    bgp: Pick<BgpPart, "plan" | "backend">,
+    bgp: Pick<BgpPart, "plan" | "backend"> | undefined,
     signal: AbortSignal,
   ): Promise<void> {
     const { clock } = this.#edges;
     const { informers, nodeName } = this.#options;
     while (!signal.aborted) {
       await clock.sleep(SESSIONS_MS, signal).catch(() => {});
-      const { plan } = bgp;
+      const plan = bgp?.plan;
       const objects = [...informers.of(BGP_PEER).values()];
-      if (signal.aborted || !plan || objects.length === 0) continue;
+      if (signal.aborted || bgp && !plan || objects.length === 0) continue;
       // What BIRD does not answer is not known.
-      const sessions = await bgp.backend.sessions(plan).catch(() => undefined);
+      const sessions = bgp && plan ? await bgp.backend.sessions(plan).catch(() => undefined) : [];
       for (const object of sessions ? objects : []) {
         const { name } = object.metadata;
         const peer = peerNameOf(object);
         const isUsed = this.#joined.peers.get(name)?.used !== undefined &&
-          plan.peers.some((each) => each.name === peer);
+          plan?.peers.some((each) => each.name === peer) === true;
         const isUp = sessions!.some((each) => each.peer === peer && each.state === "Established");
         const state = isUsed ? isUp ? UP : "Down" : undefined;
         const known = sessionsOf(object);

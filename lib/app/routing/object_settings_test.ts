@@ -74,3 +74,23 @@ Deno.test("a status is never that of another object of the name", async () => {
   end.abort();
   await leading;
 });
+
+Deno.test("without BGP, the session of a former run is taken out of the status", async () => {
+  const { clock, settings, peers } = unsynced();
+  const end = new AbortController();
+  const sessions = { "node-a": "Established", "node-b": "Established" };
+  peers.upsert({ ...peer("first", {}), status: { sessions } } as never);
+  const patches: unknown[] = [];
+  const patch = (path: string, value: unknown) => {
+    patches.push([path, value]);
+    return Promise.resolve({});
+  };
+  const reporting = settings.report({ patch }, undefined, end.signal);
+  await clock.advance(10_000);
+  assertEquals(patches, [[
+    "/apis/kube-relay.io/v1alpha1/bgppeers/tor/status",
+    { status: { sessions: { "node-a": null } } },
+  ]]);
+  end.abort();
+  await reporting;
+});

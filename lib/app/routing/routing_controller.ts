@@ -361,7 +361,7 @@ export class RoutingController implements Controller {
     await Promise.race([this.#known.promise, ended.promise]);
     await Promise.all([
       this.#leases?.run(client, signal),
-      bgp && objects?.report(client, bgp, signal),
+      objects?.report(client, bgp, signal),
     ]);
   }
 
