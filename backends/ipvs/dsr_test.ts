@@ -148,6 +148,7 @@ Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again
   const calls = machine.commands.calls.length;
   const { quarantined: still } = await stage.sync(
     ipvsPlanOf(...services, { ...unrelated, externalIps: [] }),
+    { retried: services },
   );
   assertEquals(still.map(({ address }) => address).sort(), [LOCAL, "10.1.0.9"]);
   // The one that is not there is looked for; the one that fails is not tried, and nothing is read again.
@@ -156,6 +157,7 @@ Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again
   ]);
   machine.refuses = () => undefined;
   machine.pods.set("cni-9", new FakePod("10.1.0.9"));
+  await stage.clock.advance(30_000);
   assertEquals((await stage.sync(plan, { retried: services })).quarantined, []);
   assertEquals(reals(stage).length, 3);
   assertEquals([...pod.tunnel ?? []], [VIP]);
@@ -239,6 +241,7 @@ Deno.test("IpvsBackend: a hostile pod harms neither the node nor another pod", a
   assertEquals([...pod.tunnel ?? []], [VIP]);
   assertStringIncludes(machine.iptables.tool.dump(), "--set-mss 1220");
   hostile.isStubborn = false;
+  await stage.clock.advance(30_000);
   await stage.sync(plan, { retried: [...plan.services.values()] });
   await stage.backend.repair?.(plan);
   assertEquals(await stage.backend.compare?.(plan), [], "two addresses of a pod are one pod");

@@ -49,8 +49,11 @@ export class IpvsLayout implements RenderInputs {
   /** Those with direct server return, and their pods on this node. */
   readonly #dsr = new Map<ServicePortKey, readonly IpAddress[]>();
   #lostPods: ReadonlyMap<IpAddress, string> = new Map();
-  /** Those that were found but could not be set up. */
-  readonly #failedPods = new Map<IpAddress, string>();
+  /** Those that were found but could not be set up, and when they are tried again. */
+  readonly #failedPods = new Map<
+    IpAddress,
+    { readonly reason: string; readonly retryAt: number }
+  >();
   #lostPodNames: ReadonlySet<IpAddress> = new Set();
   #replyDevices: readonly ReplyDevice[] = [];
 
@@ -124,7 +127,8 @@ export class IpvsLayout implements RenderInputs {
 
   /** Notes which pods can't be set up and why, and the devices of the others. */
   setPods(found: ReadonlyMap<IpAddress, string>, devices: readonly ReplyDevice[]): void {
-    const lost = new Map([...this.#failedPods, ...found]);
+    const failed = [...this.#failedPods].map(([pod, { reason }]) => [pod, reason] as const);
+    const lost = new Map([...failed, ...found]);
     const changed = new Set(lost.keys()).symmetricDifference(this.#lostPodNames);
     for (const [key, pods] of changed.size === 0 ? [] : this.#dsr) {
       if (pods.some((pod) => changed.has(pod))) this.#dirty.add(key);
@@ -134,10 +138,17 @@ export class IpvsLayout implements RenderInputs {
     if (!deepEqual(devices, this.#replyDevices)) this.#replyDevices = devices;
   }
 
-  /** Leaves out further pods until a ServicePort of theirs is set: no other change tries them again. */
-  losePods(lost: ReadonlyMap<IpAddress, string>): void {
-    for (const [pod, reason] of lost) this.#failedPods.set(pod, reason);
+  /** Leaves out further pods for a time, or until a ServicePort of theirs changes: no other change tries them. */
+  losePods(lost: ReadonlyMap<IpAddress, string>, retryAt: number): void {
+    for (const [pod, reason] of lost) this.#failedPods.set(pod, { reason, retryAt });
     this.setPods(this.#lostPods, this.#replyDevices);
+  }
+
+  /** Tries pods again whose time has come. */
+  retryPods(now: number): void {
+    for (const [pod, { retryAt }] of this.#failedPods) {
+      if (retryAt <= now) this.#failedPods.delete(pod);
+    }
   }
 
   /** The plan by which a ServicePort is served; `undefined` = it is not. */
@@ -169,7 +180,6 @@ export class IpvsLayout implements RenderInputs {
 
   /** Serves a ServicePort by a plan, and takes it out of quarantine. */
   set(plan: ServicePlan): void {
-    this.#retryPods(plan.key);
     if (this.#plans.get(plan.key) !== plan) this.#set(plan);
   }
 
@@ -177,7 +187,7 @@ export class IpvsLayout implements RenderInputs {
   delete(key: ServicePortKey): void {
     this.#asked.delete(key);
     this.#problems.delete(key);
-    this.#retryPods(key);
+    for (const pod of this.#dsr.get(key) ?? []) this.#failedPods.delete(pod);
     this.#dsr.delete(key);
     const plan = this.#plans.get(key);
     if (plan === undefined) return;
@@ -222,10 +232,6 @@ export class IpvsLayout implements RenderInputs {
     if (dsr.isOn) this.#dsr.set(key, podsOf(plan));
     this.#count(plan, 1);
     if (problems.length > 0) this.#problems.set(key, problems.map((reason) => ({ key, reason })));
-  }
-
-  #retryPods(key: ServicePortKey): void {
-    for (const pod of this.#dsr.get(key) ?? []) this.#failedPods.delete(pod);
   }
 
   #isNeeded(key: ServicePortKey, pod: IpAddress): boolean {

@@ -83,6 +83,8 @@ interface TargetOptions {
   readonly isForeign?: boolean;
 }
 
+/** Time until a pod that could not be set up is tried again: each time, everything is read. */
+const POD_RETRY_MS = 30_000;
 /** Maximum number of foreign servers in `status`. */
 const MOST_NAMED = 3;
 /** Maximum number of log lines: another program, such as kube-router, may have thousands of servers. */
@@ -355,6 +357,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
     const { layout } = this;
     const { pods, ruleContext: { replyDevices } } = layout;
     if (pods.size === 0 && replyDevices.length === 0) return;
+    layout.retryPods(this.#edges.clock.now());
     const { found, lost } = await this.#runner.pods.find(pods);
     const devices = new Map<string, number>();
     for (const { device, mtu } of found.values()) {
@@ -492,7 +495,7 @@ export class IpvsTarget implements RuleTarget<IpvsLayout> {
         await this.#runner.run(step);
       } catch (error) {
         if (error instanceof PodFailure) {
-          this.layout.losePods(error.reasons);
+          this.layout.losePods(error.reasons, clock.now() + POD_RETRY_MS);
           throw new Refusal(new Map(), error);
         }
         if (step.tool === "iptables") this.failedRestores++;
