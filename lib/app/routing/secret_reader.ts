@@ -9,13 +9,19 @@ const REREAD_MS = 60_000;
 const ANSWER_MS = 5_000;
 const NEVER = new AbortController().signal;
 
+/** The data of a Secret, or why there is none. */
+interface Answer {
+  readonly data?: unknown;
+  readonly refusal?: string;
+}
+
 /** Reads keys of Secrets of one namespace. Keeps them in memory, and nowhere else. */
 export class SecretReader {
   /** Absent until the API server permits what routing needs. */
   client: Pick<KubeClient, "get"> | undefined;
   readonly #clock: Clock;
   readonly #namespace: string;
-  readonly #known = new Map<string, { readonly readAt: number; readonly data: unknown }>();
+  readonly #known = new Map<string, Answer & { readonly readAt: number }>();
 
   constructor(clock: Clock, namespace: string) {
     this.#clock = clock;
@@ -29,19 +35,20 @@ export class SecretReader {
   async read({ name, key }: SecretKey): Promise<Uint8Array> {
     const place = `Secret ${this.#namespace}/${name}`;
     const known = this.#known.get(name);
-    let data = known?.data;
+    let answer: Answer | undefined = known;
     if (!known || this.#clock.now() - known.readAt >= REREAD_MS) {
       try {
-        data = await this.#get(name);
-        this.#known.set(name, { readAt: this.#clock.now(), data });
+        answer = { data: await this.#get(name) };
       } catch (error) {
         const isRefused = error instanceof ApiError && (error.isNotFound() || error.isForbidden());
-        if (isRefused) throw new Error(`${place}: ${error.message}`);
-        if (!known) throw new SecretUnknownError(`Cannot read ${place} yet`, { cause: error });
-        // An answer that does not come is waited for once, not by each peer.
-        this.#known.set(name, { ...known, readAt: this.#clock.now() });
+        if (isRefused) answer = { refusal: error.message };
+        else if (!known) throw new SecretUnknownError(`Cannot read ${place} yet`, { cause: error });
       }
+      // No answer, or a refusal, is waited for once, not by each peer and each sync.
+      this.#known.set(name, { ...answer, readAt: this.#clock.now() });
     }
+    const { data, refusal }: Answer = answer ?? {};
+    if (refusal !== undefined) throw new Error(`${place}: ${refusal}`);
     const value = typeof data === "object" && data !== null && Object.hasOwn(data, key)
       ? Reflect.get(data, key)
       : undefined;

@@ -69,6 +69,22 @@ for (const [answer, reason] of WRONG) {
   });
 }
 
+Deno.test("a missing Secret is asked for once a minute, and used once it is there", async () => {
+  const answer: { value?: unknown; error?: Error } = {
+    error: new ApiError("not found", { status: 404 }),
+  };
+  const { clock, paths, read } = readerOf(answer);
+  for (const left of [1, 1]) assertEquals((await read()).leftOut.size, left);
+  assertEquals(paths.length, 1);
+  answer.error = new Error("connection refused");
+  await clock.advance(60_000);
+  assertEquals((await read()).leftOut.get("tor")?.endsWith("kube-system/bgp: not found"), true);
+  delete answer.error;
+  answer.value = secretOf("first");
+  await clock.advance(60_000);
+  assertEquals((await read()).leftOut.size, 0);
+});
+
 Deno.test("a Secret that was never read leaves the password of the last run, or only its peer out", async () => {
   const { text: former } = await readerOf({ value: secretOf("first") }).read();
   const { read, reader } = readerOf({ error: new Error("connection refused") });
