@@ -28,6 +28,9 @@ const PLAIN_NAME = /^[\w.-]{1,15}$/;
 /** Namespaces that are read at the same time. */
 const PARALLEL = 8;
 
+/** Devices of a pod, and addresses of each, that are looked at by every sync: a hostile pod may have any number. */
+const MOST_OF_POD = 64;
+
 /** A pod that can be set up. */
 export interface PodPlace {
   /** The device of the node that leads to it. */
@@ -296,8 +299,10 @@ export class PodTunnels {
       this.#unread = messageOf(error);
       return [];
     });
-    const hasAddress = links.some((link) => isOfPod(link) && this.#addressesOf(link).length > 0);
-    if (hasAddress) this.#namespaces.set(name, links);
+    const own = links.filter(isOfPod).slice(0, MOST_OF_POD)
+      .map((link) => ({ ...link, addresses: link.addresses.slice(0, MOST_OF_POD) }));
+    if (own.every((link) => this.#addressesOf(link).length === 0)) return;
+    this.#namespaces.set(name, [...own, ...links.filter((link) => !isOfPod(link))]);
   }
 
   #sysctl(by: readonly string[], ...args: readonly string[]): Promise<string> {

@@ -249,6 +249,14 @@ Deno.test("IpvsBackend: a hostile pod harms neither the node nor another pod", a
   assertEquals((await stage.backend.compare?.(plan) ?? []).length, 1);
   await stage.backend.repair?.(plan);
   assertEquals([...pod.tunnel ?? []], [VIP]);
+  const alone = ipvsPlanOf(service([LOCAL]));
+  await stage.sync(alone);
+  hostile.others = [...Array(64).keys().map((index) => `203.0.113.${index}`), LOCAL];
+  pod.tunnel?.clear();
+  await stage.backend.repair?.(alone);
+  assertEquals([...pod.tunnel ?? []], [VIP]);
+  assertEquals(hostile.tunnel, undefined, "a pod with very many addresses");
+  hostile.tunnel = new Set([VIP]);
   hostile.alias = "kube-relay:dsr,x/../../../kernel/core_pattern=|evil,0,0";
   await using next = await IpvsStage.started(machine);
   const before = machine.commands.calls.length;
