@@ -292,7 +292,9 @@ export class ObjectSettings {
   /** The fields of the status that the leader writes; `null` = none. */
   #statusOf(verdict: ObjectVerdict): Readonly<Record<string, unknown>> {
     const { object } = verdict;
-    const conditions = [this.#conditionOf(verdict)];
+    // Those of others stay: a list of a patch replaces the whole list.
+    const others = object.status?.conditions?.filter(({ type }) => type !== ACCEPTED) ?? [];
+    const conditions = [...others, this.#conditionOf(verdict)];
     const { name } = object.metadata;
     if (!("address" in object.spec)) {
       const pool = verdict.used && this.#pools.find((each) => each.name === name);

@@ -47,13 +47,14 @@ Deno.test("objects are known once they are taken, also if the file changes meanw
   assertEquals([settings.synced, calls], [true, ["synced true"]]);
 });
 
-Deno.test("a status is never that of another object of the name", async () => {
+Deno.test("a status is never that of another object of the name, and keeps conditions of others", async () => {
   const { clock, settings, pools, peers } = unsynced();
   const end = new AbortController();
-  const written: { readonly reason: string }[] = [];
+  const written: string[] = [];
   const client = {
     patch(_: string, patch: unknown) {
-      written.push((patch as { status: { conditions: typeof written } }).status.conditions[0]!);
+      const { status } = patch as { status: { conditions: { readonly reason: string }[] } };
+      written.push(`${status.conditions.map(({ reason }) => reason)}`);
       return Promise.resolve({});
     },
   };
@@ -63,14 +64,15 @@ Deno.test("a status is never that of another object of the name", async () => {
   await clock.advance(100);
   const leading = settings.lead(client, end.signal);
   await clock.advance(5_000);
-  assertEquals(written.map(({ reason }) => reason), ["Used"]);
+  assertEquals(written, ["Used"]);
 
   peers.delete("tor");
-  peers.upsert(peer("second", { as: 65535 }));
+  const conditions = [{ type: "Reviewed", status: "True", reason: "OfAnother" }];
+  peers.upsert({ ...peer("second", { as: 65535 }), status: { conditions } } as never);
   await clock.advance(99);
   assertEquals(written.length, 1, "nobody has judged it yet");
   await clock.advance(10_000);
-  assertEquals(written.map(({ reason }) => reason), ["Used", "LastGoodVersionUsed"]);
+  assertEquals(written, ["Used", "OfAnother,LastGoodVersionUsed"]);
   end.abort();
   await leading;
 });
