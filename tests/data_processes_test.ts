@@ -260,8 +260,36 @@ Deno.test("data processes with other settings listen no more, and end with their
   assertEquals(await load.alive(), CONNECTIONS);
   const { answered } = load;
   await eventually("new connections are served", () => load.answered > answered + 5);
+  await relay.restart("SIGKILL");
+  await relay.settled();
+  const later = load.answered;
+  await eventually("new ones are served with the former settings", () => load.answered > later + 5);
+  assertEquals(relay.log.includes("Taking over"), false, "those that listen no more are not used");
+  assertEquals(await load.alive(), CONNECTIONS);
   await load[Symbol.asyncDispose]();
   await relay.until("they have ended", () => !pids.some(isRunning));
+});
+
+Deno.test("kube-relays with control sockets in one folder share no data process", async () => {
+  await using stage = await startStage();
+  const { relay } = stage;
+  await relay.settled();
+  const pids = stage.pids();
+  for (const [name, isKnown] of [["control", true], ["other", false]] as const) {
+    const control = `--control-socket=${relay.folder}/${name}.sock`;
+    const cleanup = relay.another(control, "--cleanup", "--dry-run");
+    const lines = new Set<string>();
+    await cleanup.status();
+    try {
+      for (;;) lines.add(await cleanup.nextLine());
+    } catch {
+      // All were read.
+    }
+    const listed = pids.map((pid) =>
+      lines.has(`would remove data process ${pid} and its connections`)
+    );
+    assertEquals(listed, pids.map(() => isKnown), cleanup.errors);
+  }
 });
 
 Deno.test("a stop ends data processes and their files, and so does a cleanup without kube-relay", async () => {

@@ -84,6 +84,7 @@ class DataProcess {
   readonly #own: OwnParts;
   #main: UnixStream | undefined;
   #settings: DataSettings | undefined;
+  #isRetired = false;
   /** Added to the loop's time it is the common one. */
   #offset = 0;
   #families: ReadonlyMap<string, WorkerFamily> = new Map();
@@ -154,11 +155,14 @@ class DataProcess {
       return false;
     }
     const { drainTimeoutMs } = greeting;
+    // Its sockets are closed, so it is of no use even to one with its settings.
+    if (this.#isRetired) return answer("retired");
     const settings = greeting.kind === "serve" ? greeting.settings : undefined;
     if (greeting.kind === "serve" && this.#settings === undefined) {
       this.#settings = greeting.settings;
       this.#offset = greeting.now - this.#loop.clock.now();
-    } else if (JSON.stringify(settings) !== JSON.stringify(this.#settings)) {
+    } else if (!settings || JSON.stringify(settings) !== JSON.stringify(this.#settings)) {
+      this.#isRetired = true;
       // Its sockets are closed when the answer is sent.
       const retired = this.#families.values().map((family) => family.retire(drainTimeoutMs));
       void Promise.allSettled(retired).then(() => this.#loop.stop());

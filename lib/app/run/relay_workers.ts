@@ -1,4 +1,3 @@
-import { dirname } from "node:path";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { CleanupReport } from "../../engine/data_plane.ts";
 import type { Logger } from "../../log/logger.ts";
@@ -22,9 +21,9 @@ const NOBODY = [65_534, 65_534] as const;
 
 type Edges = Dependencies & { readonly logger: Logger; readonly openFiles: OpenFiles };
 
-/** The folder of the sockets of data processes. */
+/** The folder of the sockets of data processes: another control socket has another one, wherever it is. */
 export function dataFolder({ controlSocket }: { readonly controlSocket: string }): string {
-  return `${dirname(controlSocket)}/kube-relay-data`;
+  return `${controlSocket}.kube-relay-data`;
 }
 
 /**

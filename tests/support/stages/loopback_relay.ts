@@ -73,7 +73,7 @@ export class LoopbackRelay implements AsyncDisposable {
 
   /** Where its data processes have their sockets. */
   get dataFolder(): string {
-    return `${this.folder}/kube-relay-data`;
+    return `${this.folder}/control.sock.kube-relay-data`;
   }
 
   get pid(): number {
@@ -149,9 +149,9 @@ export class LoopbackRelay implements AsyncDisposable {
     await this.#process.kill();
   }
 
-  /** Starts another one at the same place. */
-  another(): LineProcess {
-    return this.#run(this.#options);
+  /** Starts another one at the same place, with further arguments. */
+  another(...more: readonly string[]): LineProcess {
+    return this.#run({ ...this.#options, args: [...this.#options.args ?? [], ...more] });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
