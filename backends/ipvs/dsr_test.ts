@@ -171,6 +171,13 @@ Deno.test("IpvsBackend does not miss a pod that is about to end", async () => {
   const plan = ipvsPlanOf(service([LOCAL], { endpoints: [...endpoints, gone] }));
   assertEquals((await stage.sync(plan)).quarantined, []);
   assertEquals(reals(stage), [`${LOCAL}:80 -i 1`]);
+  machine.pods.set("cni-9", new FakePod("10.1.0.9"));
+  await stage.sync(ipvsPlanOf(service([LOCAL], { endpoints: [gone, ...endpoints] })));
+  machine.pods.delete("cni-9");
+  const reads = () => machine.commands.calls.filter(({ line }) => line === "ipset save").length;
+  const before = reads();
+  await stage.pass(31_000);
+  assertEquals(reads(), before, "nothing is repaired");
 });
 
 Deno.test("IpvsBackend leaves Services alone where the kernel takes no rules for replies", async () => {
