@@ -163,6 +163,14 @@ Deno.test("IpvsBackend leaves a pod out that can't be set up, and tries it again
   assertEquals([...pod.tunnel ?? []], [VIP]);
 });
 
+Deno.test("IpvsBackend reports three of many pods that do not exist", async () => {
+  await using stage = await IpvsStage.started(machineWithPod().machine);
+  const ghosts = [...Array(9).keys().map((index) => `10.1.9.${index}`)];
+  const { quarantined } = await stage.sync(ipvsPlanOf(service([LOCAL, ...ghosts])));
+  assertEquals(quarantined.map(({ address }) => address), ghosts.slice(0, 3) as never);
+  assertStringIncludes(quarantined[2]?.reason ?? "", "has 10.1.9.2; other pods get none either");
+});
+
 Deno.test("IpvsBackend does not miss a pod that is about to end", async () => {
   const { machine } = machineWithPod();
   await using stage = await IpvsStage.started(machine);

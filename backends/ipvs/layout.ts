@@ -19,6 +19,8 @@ import { endpointsOf, type IpvsRenderOptions, type RenderInputs } from "./render
 import { dsrOf, podsOf, type ReplyDevice } from "./dsr.ts";
 import { schedulingOf } from "./scheduler.ts";
 
+/** Lost pods of a ServicePort that are reported: a slice may have a thousand that do not exist. */
+const MOST_NAMED = 3;
 /**
  * Maximum number of real servers of one Service. Each frontend repeats every endpoint, so one Service
  * and one slice within their limits could need 100 million. 5,000 endpoints at 40 addresses fit.
@@ -90,17 +92,14 @@ export class IpvsLayout implements RenderInputs {
 
   /** Unusable settings, ServicePorts that the kernel refused, and pods that can't be set up. */
   get quarantined(): readonly Quarantined[] {
-    const pods = this.#lostPods.size === 0
-      ? []
-      : [...this.#dsr].flatMap(([key, pods]) =>
-        pods.flatMap((pod) => {
-          const why = this.#lostPods.get(pod);
-          const reason = `The pod gets no packets by direct server return: ${why}`;
-          return why !== undefined && this.#isNeeded(key, pod)
-            ? [{ key, address: pod, reason }]
-            : [];
-        })
-      );
+    const pods = [...this.#lostPods.size === 0 ? [] : this.#dsr.keys()].flatMap((key) => {
+      const lost = this.#needed(key).filter((pod) => this.#lostPods.has(pod));
+      return lost.slice(0, MOST_NAMED).map((address, index) => {
+        const others = index === MOST_NAMED - 1 && lost.length > MOST_NAMED;
+        const why = `${this.#lostPods.get(address)}${others ? "; other pods get none either" : ""}`;
+        return { key, address, reason: `The pod gets no packets by direct server return: ${why}` };
+      });
+    });
     return [...[...this.#problems.values()].flat(), ...pods];
   }
 
@@ -111,13 +110,7 @@ export class IpvsLayout implements RenderInputs {
 
   /** Those of {@linkcode pods} that are not about to end. */
   get neededPods(): ReadonlySet<IpAddress> {
-    const pods = new Set<IpAddress>();
-    for (const key of this.#dsr.keys()) {
-      for (const { address, isLocal, terminating } of this.#plans.get(key)?.endpoints ?? []) {
-        if (isLocal && !terminating) pods.add(address);
-      }
-    }
-    return pods;
+    return new Set([...this.#dsr.keys()].flatMap((key) => this.#needed(key)));
   }
 
   /** The pods without which a ServicePort is served; `undefined` = none. */
@@ -234,10 +227,10 @@ export class IpvsLayout implements RenderInputs {
     if (problems.length > 0) this.#problems.set(key, problems.map((reason) => ({ key, reason })));
   }
 
-  #isNeeded(key: ServicePortKey, pod: IpAddress): boolean {
-    return this.#plans.get(key)?.endpoints.some(({ address, terminating }) =>
-      address === pod && !terminating
-    ) ?? false;
+  #needed(key: ServicePortKey): readonly IpAddress[] {
+    return (this.#plans.get(key)?.endpoints ?? []).flatMap(({ address, isLocal, terminating }) =>
+      isLocal && !terminating ? address : []
+    );
   }
 
   #count(plan: ServicePlan, change: 1 | -1): void {
