@@ -93,10 +93,14 @@ export function poolUse(
   addresses: ReadonlySet<IpAddress>,
 ): readonly PoolUse[] {
   const used = new Map<string, number>();
+  // Thousands of addresses in thousands of ranges.
+  const owned = new SortedList<AddressRange & { readonly pool?: AddressPool }>(byEnd);
+  for (const pool of pools) for (const range of pool.ranges) owned.add({ ...range, pool });
   for (const address of addresses) {
-    const pool = poolOf(pools, address);
-    if (!pool) continue;
-    const key = `${pool.name} ${ipFamilyOf(address)}`;
+    const [family, first] = [ipFamilyOf(address), addressNumber(address)];
+    const found = owned.items[owned.indexOf({ family, first, last: first })];
+    if (!found?.pool || found.family !== family || found.first > first) continue;
+    const key = spaceOf(found.pool, family);
     used.set(key, (used.get(key) ?? 0) + 1);
   }
   return pools.flatMap((pool) =>
@@ -105,7 +109,7 @@ export function poolUse(
       const size = ranges.reduce((sum, { first, last }) => sum + last - first + 1n, 0n);
       return size === 0n
         ? []
-        : [{ pool, family, size, used: used.get(`${pool.name} ${family}`) ?? 0 }];
+        : [{ pool, family, size, used: used.get(spaceOf(pool, family)) ?? 0 }];
     })
   );
 }
