@@ -38,6 +38,7 @@ export const plainText = v.pipe(
 /** Text of other programs: of a tool, a library, the API server. Secrets are removed from it. */
 export const foreignText = v.string(TEXT);
 
+const labels = v.record(plainText, plainText, "has to be an object");
 const flag = v.boolean("has to be true or false");
 
 export const number = v.pipe(
@@ -152,7 +153,7 @@ function objectSchema(schema: v.GenericSchema): v.GenericSchema {
     case "list":
       return list(objectSchema(node.item));
     case "names": {
-      if (node.names === "all") return v.record(plainText, plainText);
+      if (node.names === "all") return labels;
       const names = node.names.filter((name) => !node.secret.includes(name));
       return fields(Object.fromEntries(names.map((name) => [name, optional(plainText)])));
     }
@@ -181,7 +182,7 @@ function settings(names: string, blocks: v.ObjectEntries = {}) {
 }
 
 const SELECTOR = optional(fields({
-  matchLabels: optional(v.record(plainText, plainText)),
+  matchLabels: optional(labels),
   matchExpressions: optional(
     list(fields({ key: plainText, operator: plainText, values: optional(list(plainText)) })),
   ),
