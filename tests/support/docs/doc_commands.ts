@@ -39,6 +39,8 @@ const SYSTEMCTL_VERBS = [
   "stop",
 ];
 
+/** What `convert` writes. */
+const CONVERTED = "pools.yaml";
 /** Flags of kubectl that take the next word. */
 const KUBECTL_VALUES = ["-n", "-f", "-l", "-o", "-c", "--type", "--patch"];
 const KUBECTL_VERBS = [
@@ -153,7 +155,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   },
   echo: () => {},
   // `announce` has a line of its own in what 'convert' writes.
-  sed: (args) => expect(args.join(" ") === "-i /^  announce:/d pools.yaml", args.join(" ")),
+  sed: (args) => expect(args.join(" ") === `-i /^  announce:/d ${CONVERTED}`, args.join(" ")),
   ln: ([flag, target, link = ""]) => {
     expect(flag === "-s" && target === "kube-relay", `ln ${flag} ${target}`);
     checkOwnPlaces([link.replace("kubectl-kube_relay", "kube-relay")]);
@@ -256,7 +258,9 @@ async function checkKubectl(args: readonly string[], _scene: DocScene): Promise<
     if (arg === "--") break;
     if (KUBECTL_VALUES.includes(arg)) {
       const value = args[++index]!;
-      if (arg === "-f") await readManifest(value.replace(/^deploy\//, ""));
+      if (arg === "-f" && value !== CONVERTED) {
+        await readManifest(value.replace(/^deploy\//, ""));
+      }
       if (arg === "--patch") JSON.parse(value);
     } else if (!arg.startsWith("-")) plain.push(arg);
   }
