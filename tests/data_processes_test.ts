@@ -1,10 +1,12 @@
 /** Data processes keep connections while kube-relay ends and starts again, and are never in doubt whose they are. */
+import { fileURLToPath } from "node:url";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { stringify } from "@std/yaml";
 import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
 import { encodeFrame } from "../lib/net/message_frames.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
+import { DATA_PROCESS_FLAGS } from "../lib/os/data_process_protocol.ts";
 import { DataProcesses } from "../lib/os/data_processes.ts";
 import { testClientHello } from "./support/builders/client_hello.ts";
 import { ask, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
@@ -368,6 +370,14 @@ Deno.test("a data process closes hostile connections to its socket, and serves o
   assertEquals([await load.alive(), load.failed], [CONNECTIONS, 0]);
   assertEquals(stage.pids(), pids);
   assertEquals(pids.every(isRunning), true);
+});
+
+Deno.test("a process that may not load libc says so in plain text", async () => {
+  const worker = fileURLToPath(new URL("../backends/userspace_worker.ts", import.meta.url));
+  const flags = DATA_PROCESS_FLAGS.filter((flag) => flag !== "--allow-ffi");
+  const program = [Deno.execPath(), "run", "-q", "--unstable-net", "--no-check", ...flags, worker];
+  const refusal = await DataProcesses.tryOut({ commands: systemCommandRunner }, program);
+  assertEquals(refusal?.split(" (")[0], "Cannot load libc");
 });
 
 /** Whether nobody takes a connection. */

@@ -34,7 +34,17 @@ const UNUSED_MS = 60_000;
 const MOST_QUEUED = 1024 * 1024;
 
 /** Arguments: the folder, the index, and the numbers of the user that it is to have, if any. */
-export function serveAsDataProcess([folder = "", index = "", uid, gid]: readonly string[]): void {
+export function serveAsDataProcess(args: readonly string[]): void {
+  try {
+    serve(args);
+  } catch (error) {
+    // Deno itself would print it in colours, and with a stack.
+    Deno.stderr.writeSync(new TextEncoder().encode(`${messageOf(error)}\n`));
+    Deno.exit(1);
+  }
+}
+
+function serve([folder = "", index = "", uid, gid]: readonly string[]): void {
   const calls = new ProcessCalls();
   if (folder === TRY_OUT) return tryOut(calls);
   calls.leaveSession();
@@ -55,16 +65,15 @@ export function serveAsDataProcess([folder = "", index = "", uid, gid]: readonly
   Deno.exit(0);
 }
 
-/** Exits with 0 if the system calls work. */
+/** Exits with 0 if the system calls work. Throws if they do not. */
 function tryOut(calls: ProcessCalls): void {
   let failure: unknown;
   const loop = new EventLoop(new Libc(), systemClock, (error) => failure ??= error);
   calls.mapFile("/dev/zero", PAGE_BYTES)({ at: 0, bytes: 8 });
   trySyscalls(loop).catch((error) => failure ??= error);
   loop.run();
-  if (failure === undefined) Deno.exit(0);
-  Deno.stderr.writeSync(new TextEncoder().encode(`${messageOf(failure)}\n`));
-  Deno.exit(1);
+  if (failure !== undefined) throw failure;
+  Deno.exit(0);
 }
 
 function userOf(uid: string | undefined, gid: string | undefined): UserNumbers | undefined {
