@@ -261,15 +261,17 @@ async function examineModes(
       const notTried = "not tested because kube-relay may be running";
       modes.push({ ...known, features: results, notTried });
     } else {
-      // Its backend tests how addresses become local; none of these features is required.
+      // Its backend tests how addresses become local; of these features only a given engine is required.
       const features: ProbeResult[] = [];
       for (const family of IP_FAMILIES) {
         const options = idleBackendOptions(configuration, family);
         await using backend = createBackend({ ...dependencies, logger }, options);
         features.push(...(await backend.probe()).map((result) => ({ ...result, family })));
       }
-      if (configuration.relay.userspaceEngine !== "deno") {
-        features.push(await probeDataProcess(dependencies));
+      const { userspaceEngine } = configuration.relay;
+      if (userspaceEngine !== "deno") {
+        const probed = await probeDataProcess(dependencies);
+        features.push({ ...probed, required: userspaceEngine === "syscalls" });
       }
       modes.push({ ...known, features });
     }
@@ -280,7 +282,18 @@ async function examineModes(
     const { mode } = await chooseVerdict(collectingLogger(lines), request, evaluate);
     const reasons = lines.filter(({ fields }) => fields.reason !== undefined)
       .map(({ fields }) => `${fields.mode ?? "iptables"}: ${fields.reason}`);
-    return { modes, fact: { request, mode, reasons }, findings: [] };
+    const refused = modes.find((each) => each.mode === mode)!.features
+      .filter(({ available, required }) =>
+        !available && required && MODE_TRAITS[mode].forwardsItself
+      )
+      .map(({ detail }) => `Cannot use --userspace-engine=syscalls: ${detail}`);
+    const findings = findingOf(refused, {
+      id: "no-mode",
+      severity: "blocking",
+      summary: "kube-relay would not start with the given engine",
+      cure: "permit processes to load libc and to map memory, or use --userspace-engine=auto",
+    });
+    return { modes, fact: { request, mode, reasons }, findings };
   } catch (error) {
     if (!(error instanceof ModeError)) throw error;
     const findings = findingOf([error.message], {

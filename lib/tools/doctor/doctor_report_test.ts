@@ -172,6 +172,25 @@ const FINDINGS: readonly (readonly [string, readonly string[], Machine, readonly
   ["enough source ports", ["--mode=userspace", "--address-mode=each"], { backends: USERSPACE }, [
     SOURCE,
   ]],
+  [
+    "an engine that cannot be used",
+    ["--mode=userspace", "--address-mode=each", "--userspace-engine=syscalls"],
+    { backends: USERSPACE },
+    [
+      "blocking no-mode: Cannot use --userspace-engine=syscalls: this build has no data processes",
+      SOURCE,
+    ],
+  ],
+  [
+    "an engine that need not be used",
+    [
+      "--mode=userspace",
+      "--address-mode=each",
+      "--userspace-engine=auto",
+    ],
+    { backends: USERSPACE },
+    [SOURCE],
+  ],
   ["unknown source ports", ["--mode=userspace", "--address-mode=each"], {
     ...{ backends: USERSPACE, ports: "?" },
   }, [SOURCE]],
