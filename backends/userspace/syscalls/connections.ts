@@ -131,6 +131,7 @@ export class SocketConnection implements EngineConnection, FdOwner {
   }
 
   read(buffer: Uint8Array): Promise<number | null> {
+    if (this.#isClosed) return Promise.reject(new Error("the connection was closed"));
     const done = Promise.withResolvers<number | null>();
     this.#reader = { buffer: buffer as Bytes, done };
     this.#watch();
@@ -140,6 +141,7 @@ export class SocketConnection implements EngineConnection, FdOwner {
 
   /** For what is short: it fails where it would wait. */
   write(data: Uint8Array): Promise<number> {
+    if (this.#isClosed) return Promise.reject(new Error("the connection was closed"));
     const count = this.#space.loop.libc.send(this.fd, data, data.length);
     if (count < 0) return Promise.reject(new SystemError("send", -count));
     return Promise.resolve(count);

@@ -131,7 +131,8 @@ export class DatagramSpace {
 
   /** Sends data. What was received waits for what else the same socket sends in this turn. */
   send(socket: Datagrams, data: Uint8Array, to: Bytes | undefined): void {
-    if (data.length >= SLOT) return socket.lose(1);
+    // The number of a closed socket may be that of another file.
+    if (socket.isClosed || data.length >= SLOT) return socket.lose(1);
     const isOwn = data.buffer === this.#sending.data.buffer;
     if (!isOwn || this.#sender !== socket || this.#count === BATCH) this.flush();
     if (!isOwn) this.#scratch.set(data);
@@ -177,7 +178,7 @@ class Datagrams implements FdOwner {
   /** Whether all datagrams come from one sender. */
   protected readonly isConnected: boolean = false;
   readonly #closed = Promise.withResolvers<void>();
-  #isClosed = false;
+  isClosed = false;
   #receiver: DatagramReceiver | undefined;
 
   /** Takes over an open socket. */
@@ -198,8 +199,8 @@ class Datagrams implements FdOwner {
   }
 
   close(): void {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
+    if (this.isClosed) return;
+    this.isClosed = true;
     this.#receiver = undefined;
     this.space.forget(this);
     this.space.loop.close(this.fd, this);
@@ -213,7 +214,7 @@ class Datagrams implements FdOwner {
 
   onEvents(): void {
     const { received, loop: { libc } } = this.space;
-    for (let batches = 0; batches < BATCHES_PER_TURN && !this.#isClosed; batches++) {
+    for (let batches = 0; batches < BATCHES_PER_TURN && !this.isClosed; batches++) {
       const count = libc.receiveMessages(this.fd, received.headers, BATCH);
       // An error is that of a datagram that was sent: the endpoint does not listen, or is not there.
       for (let index = 0; index < count; index++) this.#take(received, index);
@@ -279,7 +280,10 @@ export class FlowDatagrams extends Datagrams implements FlowSocket {
     this.#connect(endpoint);
     // What came from the former endpoint.
     const { received } = this.space;
-    while (libc.receiveMessages(this.fd, received.headers, BATCH) > 0);
+    for (let count = BATCH; count === BATCH;) {
+      count = libc.receiveMessages(this.fd, received.headers, BATCH);
+      for (let index = 0; index < count; index++) received.empty(index);
+    }
   }
 
   #connect(endpoint: SocketAddress): void {

@@ -139,3 +139,15 @@ test("UnixStream carries megabytes to a reader that is slow, and tells of its en
   }
   await Deno.remove(folder, { recursive: true });
 });
+
+test("a flow that cannot move sends nothing by its number, which another file may have", async () => {
+  await using turned = new TurnedEngine();
+  const { engine, libc } = turned;
+  const flow = engine.openFlow({ hostname: "127.0.0.1", port: 9 });
+  // Broadcasts are not permitted.
+  assertThrows(() => flow.move({ hostname: "255.255.255.255", port: 9 }), Error, "EACCES");
+  const used: number[] = [];
+  libc.sendMessages = (fd) => used.push(fd);
+  flow.send(new Uint8Array(3));
+  assertEquals(used, []);
+});

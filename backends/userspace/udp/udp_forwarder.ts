@@ -399,7 +399,12 @@ export class UdpForwarder extends Forwarder<UdpFlow> {
     if (this.picker.allows(verdict, flow.endpoint.key)) return;
     const endpoint = this.picker.pick({ verdict, client, now: this.now });
     if (!endpoint) return this.end(flow);
-    flow.move(endpoint, this.picker.load);
+    try {
+      flow.move(endpoint, this.picker.load);
+    } catch {
+      // There is no route to it, or no port: the client's next datagram is refused as that of any client.
+      return this.end(flow);
+    }
     this.forwarding.counters.udpMoved++;
     this.#enterGate(flow);
   }
