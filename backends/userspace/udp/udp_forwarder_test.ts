@@ -137,6 +137,19 @@ Deno.test("UdpForwarder.update() moves flows whose endpoint goes, at once, and n
   assertEquals(service.flows, 2);
 });
 
+Deno.test("UdpForwarder serves on after an update to an endpoint that cannot be reached", async () => {
+  await using server = named("a");
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [server.endpoint] });
+  for (const _ of ["before", "after"]) {
+    await client.send("x", service.address);
+    assertEquals((await client.next()).text[0], "a");
+    // The kernel does not permit broadcasts.
+    service.update({ to: ["255.255.255.255:9"] });
+    service.update({ to: [server.endpoint] });
+  }
+});
+
 Deno.test("UdpForwarder drops what the former endpoint of a flow still sends", async () => {
   await using former = UdpPeer.open();
   await using next = UdpPeer.open();
