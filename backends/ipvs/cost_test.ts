@@ -82,7 +82,7 @@ Deno.test("IpvsBackend: a change that all Services share and none reads walks ov
     },
   });
   const node = { name: "other", zone: "b" };
-  const shared = { ...plan.shared, node, serviceCidrs: [parseCidr("172.20.0.0/16")] };
+  const shared = { ...plan.shared, node };
   const upserted = new Set([service(0).key]);
   const writes = await writesOf(
     stage,
