@@ -259,7 +259,7 @@ export const CONFIGURATION = fields({
     externalIpRanges: list(cidr),
     addressMode: oneOf(["auto", "each", "anyip", "none"]),
     udpTimeoutMs: number,
-    userspaceEngine: v.optional(v.picklist(["auto", "deno", "syscalls"]), "deno"),
+    userspaceEngine: v.optional(oneOf(["auto", "deno", "syscalls"]), "deno"),
     userspaceWorkers: v.union([v.literal("auto"), number], "has to be auto or a number"),
     drainTimeoutMs: number,
     ipvsDrainTimeoutMs: number,
