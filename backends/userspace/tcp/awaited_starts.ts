@@ -1,4 +1,5 @@
 import type { Clock } from "../../../lib/os/clock.ts";
+import type { EngineConnection } from "../engine.ts";
 import { ExpiryQueue, type RecencyItem } from "../expiry_queue.ts";
 
 /** The bytes with which a connection has to begin. */
@@ -82,5 +83,40 @@ export class AwaitedStarts {
     this.delete(start);
     start.reason = reason;
     start.close();
+  }
+}
+
+/** A start that does not come. */
+export type NoStart =
+  /** The connection ended before anything came, as with health checks, or was closed here. */
+  | { readonly kind: "nothing" }
+  | { readonly kind: "invalid"; readonly reason: string };
+
+/**
+ * Reads until `parse` knows the start. Else it returns how many bytes have to come first: read byte by byte,
+ * a long start would be looked at again and again. Up to `first` bytes are read into a small buffer.
+ */
+export async function readStart<Start>(
+  connection: EngineConnection,
+  [first, most]: readonly [first: number, most: number],
+  parse: (received: Uint8Array<ArrayBuffer>) => Start | number,
+): Promise<Start | NoStart> {
+  let buffer = new Uint8Array(first);
+  for (let [filled, atLeast] = [0, 0];;) {
+    const count = await connection.read(buffer.subarray(filled));
+    if (count === null) {
+      return filled === 0
+        ? { kind: "nothing" }
+        : { kind: "invalid", reason: "the connection ended within it" };
+    }
+    filled += count;
+    if (filled < Math.min(atLeast, buffer.length)) continue;
+    const received = buffer.subarray(0, filled);
+    const found = parse(received);
+    if (typeof found !== "number") return found;
+    atLeast = found;
+    if (filled < buffer.length) continue;
+    buffer = new Uint8Array(most);
+    buffer.set(received);
   }
 }

@@ -11,7 +11,7 @@ import {
   MOST_HEADER_BYTES,
   parseProxyHeader,
 } from "../proxy_protocol/proxy_header.ts";
-import { type AwaitedStart, AwaitedStarts } from "./awaited_starts.ts";
+import { type AwaitedStart, AwaitedStarts, type NoStart, readStart } from "./awaited_starts.ts";
 
 /** A session of a client that has to send a header. */
 interface TrustedSession {
@@ -59,9 +59,7 @@ type ReceivedHeader =
     /** Data that came together with the header. */
     readonly rest: Uint8Array;
   }
-  /** The connection ended before anything came, as with health checks, or was closed here. */
-  | { readonly kind: "nothing" }
-  | { readonly kind: "invalid"; readonly reason: string };
+  | NoStart;
 
 /** Reads the PROXY protocol header of connections from trusted clients. */
 export class ProxyHeaderGate {
@@ -169,20 +167,13 @@ function clientOf(
   return { connection, at, client, clientPort, carried, rest };
 }
 
-async function readHeader(connection: EngineConnection): Promise<ReceivedHeader> {
-  const buffer = new Uint8Array(MOST_HEADER_BYTES);
-  for (let filled = 0;;) {
-    const count = await connection.read(buffer.subarray(filled));
-    if (count === null) {
-      return filled === 0
-        ? { kind: "nothing" }
-        : { kind: "invalid", reason: "the connection ended within it" };
-    }
-    filled += count;
-    const parsed = parseProxyHeader(buffer.subarray(0, filled));
+function readHeader(connection: EngineConnection): Promise<ReceivedHeader> {
+  const sizes = [MOST_HEADER_BYTES, MOST_HEADER_BYTES] as const;
+  return readStart(connection, sizes, (received): ReceivedHeader | number => {
+    const parsed = parseProxyHeader(received);
+    if (parsed.kind === "incomplete") return 0;
     if (parsed.kind === "invalid") return parsed;
-    if (parsed.kind === "incomplete") continue;
     const { carried, length } = parsed;
-    return { kind: "header", carried, rest: buffer.slice(length, filled) };
-  }
+    return { kind: "header", carried, rest: received.slice(length) };
+  });
 }

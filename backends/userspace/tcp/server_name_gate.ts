@@ -6,7 +6,7 @@ import type { EngineConnection } from "../engine.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress, SocketKey } from "../listeners.ts";
 import { MOST_HEADER_BYTES, parseProxyHeader } from "../proxy_protocol/proxy_header.ts";
-import { AwaitedStarts, MOST_WAITING } from "./awaited_starts.ts";
+import { AwaitedStarts, MOST_WAITING, type NoStart, readStart } from "./awaited_starts.ts";
 import { MOST_HELLO_BYTES, parseClientHello } from "./client_hello.ts";
 import type { ConnectionStart } from "./proxy_header_gate.ts";
 import type { TcpForwarder } from "./tcp_forwarder.ts";
@@ -28,11 +28,10 @@ interface Sharer {
 }
 
 /** What was read before it was known where a connection goes. */
-type ReadStart =
-  | ConnectionStart & { readonly kind: "start"; readonly name: ServerName | undefined }
-  /** The connection ended before anything came, as with health checks. */
-  | { readonly kind: "nothing" }
-  | { readonly kind: "invalid"; readonly reason: string };
+type HelloStart = ConnectionStart & {
+  readonly kind: "start";
+  readonly name: ServerName | undefined;
+};
 
 /**
  * Reads the server name with which each connection begins at an address that several ServicePorts share,
@@ -119,9 +118,9 @@ export class ServerNameGate {
     sessions.add();
     const waiting = this.#waiting.add(() => connection.close());
     room.enter(this);
-    let read: ReadStart;
+    let read: HelloStart | NoStart;
     try {
-      read = await readStart(connection);
+      read = await readHello(connection);
     } catch {
       read = { kind: "nothing" };
     }
@@ -152,7 +151,7 @@ export class ServerNameGate {
     return this.#sharers.values().some(({ forwarder }) => forwarder.trusts(client));
   }
 
-  #pass(connection: EngineConnection, { name, ...start }: ReadStart & { readonly kind: "start" }) {
+  #pass(connection: EngineConnection, { name, ...start }: HelloStart) {
     const { hostname: client } = connection.remoteAddr;
     const found = findByServerName(this.#byName, name);
     // A header that the ServicePort does not expect is data, and not that of TLS.
@@ -184,35 +183,20 @@ export class ServerNameGate {
   }
 }
 
-async function readStart(connection: EngineConnection): Promise<ReadStart> {
-  let buffer = new Uint8Array(FIRST_BYTES);
-  for (let [filled, atLeast] = [0, 0];;) {
-    const count = await connection.read(buffer.subarray(filled));
-    if (count === null) {
-      return filled === 0
-        ? { kind: "nothing" }
-        : { kind: "invalid", reason: "the connection ended within it" };
-    }
-    filled += count;
-    // Read byte by byte, tiny records would be looked at again and again.
-    if (filled < Math.min(atLeast, buffer.length)) continue;
-    const received = buffer.subarray(0, filled);
+function readHello(connection: EngineConnection): Promise<HelloStart | NoStart> {
+  const sizes = [FIRST_BYTES, MOST_HEADER_BYTES + MOST_HELLO_BYTES] as const;
+  return readStart(connection, sizes, (received): HelloStart | NoStart | number => {
     const header = parseProxyHeader(received);
-    if (header.kind !== "incomplete") {
-      const begin = header.kind === "complete" ? header.length : 0;
-      const hello = parseClientHello(received.subarray(begin));
-      if (hello.kind === "invalid") return hello;
-      if (hello.kind === "complete") {
-        const rest = { received, ...(header.kind === "complete" && { header }) };
-        return { kind: "start", name: hello.name, ...rest };
-      }
-      atLeast = begin + hello.atLeast;
-      if (filled - begin >= MOST_HELLO_BYTES) {
-        return { kind: "invalid", reason: "it is longer than 16 KiB" };
-      }
+    if (header.kind === "incomplete") return 0;
+    const begin = header.kind === "complete" ? header.length : 0;
+    const hello = parseClientHello(received.subarray(begin));
+    if (hello.kind === "invalid") return hello;
+    if (hello.kind === "complete") {
+      const rest = { received, ...(header.kind === "complete" && { header }) };
+      return { kind: "start", name: hello.name, ...rest };
     }
-    if (filled < buffer.length) continue;
-    buffer = new Uint8Array(MOST_HEADER_BYTES + MOST_HELLO_BYTES);
-    buffer.set(received);
-  }
+    return received.length - begin >= MOST_HELLO_BYTES
+      ? { kind: "invalid", reason: "it is longer than 16 KiB" }
+      : begin + hello.atLeast;
+  });
 }
