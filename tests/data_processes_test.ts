@@ -9,7 +9,7 @@ import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { DATA_PROCESS_FLAGS } from "../lib/os/data_process_protocol.ts";
 import { DataProcesses } from "../lib/os/data_processes.ts";
 import { testClientHello } from "./support/builders/client_hello.ts";
-import { ask, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
+import { ask, echoes, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { eventually } from "./support/eventually.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
@@ -104,15 +104,6 @@ class Load implements AsyncDisposable {
     this.#isOver = true;
     await this.#loop;
     for (const each of this.kept) each.close();
-  }
-}
-
-async function echoes(connection: Deno.TcpConn): Promise<boolean> {
-  try {
-    await connection.write(new TextEncoder().encode("x"));
-    return await connection.read(new Uint8Array(9)) === 1;
-  } catch {
-    return false;
   }
 }
 

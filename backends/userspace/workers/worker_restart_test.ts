@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { READY, type WorkerThread } from "../../../lib/os/worker_pool.ts";
 import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { ask, TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
+import { ask, echoes, TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
@@ -11,16 +11,6 @@ import { TestUserspaceBackend } from "../../../tests/support/stages/userspace_ba
 import { WatchedWorkers } from "../../../tests/support/stages/watched_workers.ts";
 
 const VIP = "127.96.22.1";
-
-/** Whether what is sent comes back. */
-async function echoes(connection: Deno.TcpConn): Promise<boolean> {
-  try {
-    await connection.write(new TextEncoder().encode("x"));
-    return await connection.read(new Uint8Array(9)) === 1;
-  } catch {
-    return false;
-  }
-}
 
 Deno.test("a worker that ends under load is replaced, and the others lose nothing", async () => {
   await using server = TcpServer.start(echo);

@@ -122,6 +122,16 @@ export async function ask(address: { hostname: string; port: number }): Promise<
   return (await readToEnd(connection)).text;
 }
 
+/** Whether what is sent comes back. */
+export async function echoes(connection: Deno.TcpConn): Promise<boolean> {
+  try {
+    await connection.write(new TextEncoder().encode("x"));
+    return await connection.read(new Uint8Array(9)) === 1;
+  } catch {
+    return false;
+  }
+}
+
 /** Whether a connection is refused, as by a port on which nothing listens. */
 export async function isRefused(address: { hostname: string; port: number }): Promise<boolean> {
   try {
