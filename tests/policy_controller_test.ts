@@ -13,7 +13,6 @@ import { parseDump } from "../lib/tools/dump/read_dump.ts";
 import { paintText } from "../lib/tools/report.ts";
 import { agesAt, statusAnswer } from "../lib/tools/status/status_answer.ts";
 import { NO_COMMANDS, runInProcess } from "./support/drivers/command_line.ts";
-import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { missingFeature } from "./support/fakes/fake_host_checks.ts";
 import { onlyFrom, PolicyRelay, rawPod, rawPolicy } from "./support/stages/policy_relay.ts";
@@ -152,13 +151,7 @@ Deno.test("a policy with a fault is reported and isolates; the others are enforc
   });
   await using api = await FakeApiServer.start();
   for (const object of [...PODS, broken, onlyFrom("friend")]) api.store.create(object);
-  const folder = await Deno.makeTempDir();
-  const kubeconfig = `${folder}/kubeconfig`;
-  await writeKubeconfig(kubeconfig, {
-    ...{ server: api.url, ca: api.ca },
-    user: { token: api.rotateToken() },
-  });
-  await using relay = await PolicyRelay.start({ args: [`--kubeconfig=${kubeconfig}`] });
+  await using relay = await PolicyRelay.start({ api });
   await relay.until("policies are in force", () => relay.plane?.plan !== undefined);
   const { plane } = relay;
   assertEquals([plane.allows(FRIEND, WEB), plane.allows(OTHER, WEB)], [true, false]);
@@ -171,7 +164,6 @@ Deno.test("a policy with a fault is reported and isolates; the others are enforc
 
   api.store.create(rawPolicy("all", { podSelector: {}, policyTypes: ["Ingress"] }));
   await relay.until("a new policy is in force", () => plane.plan!.lists.size === 3);
-  await Deno.remove(folder, { recursive: true });
 });
 
 Deno.test("ClusterNetworkPolicies are followed once the cluster has them, and Nodes once one names nodes", async () => {
@@ -179,13 +171,7 @@ Deno.test("ClusterNetworkPolicies are followed once the cluster has them, and No
   for (const object of PODS) api.store.create(object);
   const path = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies";
   api.setMissing(path, 404);
-  const folder = await Deno.makeTempDir();
-  const kubeconfig = `${folder}/kubeconfig`;
-  await writeKubeconfig(kubeconfig, {
-    ...{ server: api.url, ca: api.ca },
-    user: { token: api.rotateToken() },
-  });
-  await using relay = await PolicyRelay.start({ args: [`--kubeconfig=${kubeconfig}`] });
+  await using relay = await PolicyRelay.start({ api });
   await relay.until("policies are in force", () => relay.plane?.plan !== undefined);
   const { plane } = relay;
   const sourcesOf = async (kind: string) =>
@@ -243,27 +229,19 @@ Deno.test("ClusterNetworkPolicies are followed once the cluster has them, and No
   const dump = parseDump(await askControlText(relay.socket, "/dump"), "it", INPUT_PART);
   assertEquals(dump.objects.clusternetworkpolicies?.length, 2);
   assertEquals(dump.controllers?.["network-policy"]?.nodes?.length, 1);
-  await Deno.remove(folder, { recursive: true });
 });
 
 Deno.test("Services do not wait for policies that may not be read; those wait for their rights", async () => {
   await using api = await FakeApiServer.start();
   for (const object of [...PODS, onlyFrom("friend")]) api.store.create(object);
   api.deniedAccess.add("list /api/v1/pods");
-  const folder = await Deno.makeTempDir();
-  const kubeconfig = `${folder}/kubeconfig`;
-  await writeKubeconfig(kubeconfig, {
-    ...{ server: api.url, ca: api.ca },
-    user: { token: api.rotateToken() },
-  });
-  await using relay = await PolicyRelay.start({ args: [`--kubeconfig=${kubeconfig}`] });
+  await using relay = await PolicyRelay.start({ api });
   await relay.until("Services are synced", async () => {
     const { families: [family], sources } = await relay.status();
     return family?.lastSync !== undefined &&
       sources.some(({ state }) => state === "missing; no NetworkPolicy is enforced");
   });
   assertEquals(relay.plane.plan, undefined);
-  await Deno.remove(folder, { recursive: true });
 });
 
 Deno.test("a change that cannot be taken is logged, and the next ones are taken", async () => {

@@ -8,9 +8,11 @@ import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import { askControl } from "../../../lib/tools/control/control_client.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
+import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
 import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
+import type { FakeApiServer } from "../fakes/fake_api_server.ts";
 
 /** A run. Disposing of it ends it and removes its folder. */
 export abstract class InProcessRelay implements AsyncDisposable {
@@ -47,17 +49,24 @@ export abstract class InProcessRelay implements AsyncDisposable {
   protected async run(
     dependencies: ProgramDependencies & Pick<Parameters<typeof runProxy>[0], "moreControllers">,
     args: readonly string[],
-    { mode, families, env = {}, clock = systemClock, isUp }: {
+    { mode, families, env = {}, clock = systemClock, api, isUp }: {
       readonly mode: BackendMode;
       readonly families: readonly IpFamily[];
       readonly env?: Readonly<Record<string, string>>;
       readonly clock?: Clock;
+      /** @default {none: it has no cluster} */
+      readonly api?: FakeApiServer | undefined;
       readonly isUp: () => boolean | Promise<boolean>;
     },
   ): Promise<void> {
+    const kubeconfig = `${this.folder}/kubeconfig`;
+    if (api) {
+      await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
+    }
     const configuration = await configurationOf([
       ...["--address-mode=none", "--conntrack-max-per-core=0"],
       ...ownFlags(this.folder, this),
+      ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
       ...args,
     ], { uid: 1000, env: (name) => env[name] });
     const proxy = effectiveConfiguration(configuration.proxy, mode);

@@ -8,6 +8,7 @@ import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_contro
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
+import type { FakeApiServer } from "../fakes/fake_api_server.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
@@ -16,6 +17,7 @@ import { testDependencies } from "../fakes/test_dependencies.ts";
 import { InProcessRelay } from "./in_process_relay.ts";
 
 interface PolicyRelayOptions {
+  readonly api?: FakeApiServer;
   readonly args?: readonly string[];
   /** File name to objects. @default {no folder is read} */
   readonly manifests?: Readonly<Record<string, readonly RawObject[]>>;
@@ -87,7 +89,7 @@ export class PolicyRelay extends InProcessRelay {
   }
 
   async #start(
-    { args = [], manifests, host = {}, families = ["IPv4"], onPlane, isRelaying }:
+    { api, args = [], manifests, host = {}, families = ["IPv4"], onPlane, isRelaying }:
       PolicyRelayOptions,
   ) {
     const dependencies = testDependencies({
@@ -118,7 +120,7 @@ export class PolicyRelay extends InProcessRelay {
       ...(manifests ? [`--manifests=${this.folder}/manifests`] : []),
       ...args,
     ], {
-      ...{ mode: "userspace", families },
+      ...{ mode: "userspace", families, api },
       isUp: () => this.status().then(() => true, () => false),
     });
   }

@@ -6,7 +6,6 @@ import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_controller.
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { RawObject } from "../../conformance/server.ts";
-import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
 import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
 import type { FakeApiServer } from "../fakes/fake_api_server.ts";
 import { collectionOf } from "../fakes/fake_api_store.ts";
@@ -111,10 +110,6 @@ export class RoutingRelay extends InProcessRelay {
     { api, args = [], clock, families = ["IPv4"], mode = "userspace", node, isRouting = true }:
       RoutingRelayOptions,
   ) {
-    const kubeconfig = `${this.folder}/kubeconfig`;
-    if (api) {
-      await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
-    }
     const made = (_: unknown, { family }: { readonly family: IpFamily }) => {
       const backend = new FakeBackend(family);
       this.services.push(backend);
@@ -129,11 +124,10 @@ export class RoutingRelay extends InProcessRelay {
     });
     await this.run({ ...dependencies, moreControllers: [ROUTING_CONTROLLER] }, [
       ...(isRouting ? ["--routing"] : []),
-      ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
       ...["--iptables-min-sync-period=0s", `--hostname-override=${node}`],
       ...args,
     ], {
-      ...{ mode, families, clock },
+      ...{ mode, families, clock, api },
       isUp: () => this.services.length > 0 && this.services.every(({ syncs }) => syncs.length > 0),
     });
   }
